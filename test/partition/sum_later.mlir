@@ -49,6 +49,95 @@ func.func @dot(%a: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", 
   return %r#1 : tensor<3x6x8xf32>
 }
 
+// Two dimensions are summed, each split by an axis: both are batches, and one sum goes over both.
+// CHECK-LABEL: func.func @two_dimensions
+// CHECK: do {
+// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %{{.*}}, %{{.*}}, batching_dims = [0, 2] x [0, 2], contracting_dims = [1, 3] x [1, 3]
+// CHECK-SAME: [{"x"}, {"y"}, {}, {}]
+// CHECK-SAME: -> tensor<2x4x6x8xf32>
+// CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0, 1]
+// CHECK-SAME: [{}, {}]
+// CHECK-SAME: -> tensor<6x8xf32>
+func.func @two_dimensions(%a: tensor<16x64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}, {}]>}, %b: tensor<16x64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}, {}]>}) -> tensor<3x6x8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x6x8xf32>
+  %r:2 = stablehlo.while(%i = %zero, %stack = %empty) : tensor<i32>, tensor<3x6x8xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}, {}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a0 = sdy.sharding_constraint %a <@mesh, [{"x"}, {"y"}, {}]> : tensor<16x64x6xf32>
+    %b0 = sdy.sharding_constraint %b <@mesh, [{"x"}, {"y"}, {}]> : tensor<16x64x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0, 1] x [0, 1] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>} : (tensor<16x64x6xf32>, tensor<16x64x8xf32>) -> tensor<6x8xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {}]>]>} : (tensor<6x8xf32>) -> tensor<1x6x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {}]>]>} : (tensor<3x6x8xf32>, tensor<1x6x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x6x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<3x6x8xf32>
+  }
+  return %r#1 : tensor<3x6x8xf32>
+}
+
+// What is carried, and added up in the trip: a bias's gradient. What is only summed over devices is in no later trip.
+// CHECK-LABEL: func.func @carried
+// CHECK: do {
+// CHECK: %[[PARTS:.*]] = stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [1]
+// CHECK-SAME: [{"x"}, {}]
+// CHECK-SAME: -> tensor<2x6xf32>
+// CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK-SAME: -> tensor<6xf32>
+// CHECK-LABEL: func.func @carried_parts
+// CHECK: stablehlo.while
+// CHECK-SAME: tensor<2x6xf32>
+// CHECK-NOT: stablehlo.reshape {{.*}} -> tensor<2x1x6xf32>
+// CHECK: return
+func.func @carried(%dy: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<3x6xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x6xf32>
+  %r:3 = stablehlo.while(%i = %zero, %stack = %empty, %d = %dy) : tensor<i32>, tensor<3x6xf32>, tensor<64x6xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}]>, <@mesh, [{"x"}, {}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %g = stablehlo.reduce(%d init: %f) applies stablehlo.add across dimensions = [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>} : (tensor<64x6xf32>, tensor<f32>) -> tensor<6xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>} : (tensor<6xf32>) -> tensor<1x6xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>} : (tensor<3x6xf32>, tensor<1x6xf32>, tensor<i32>, tensor<i32>) -> tensor<3x6xf32>
+    %e = stablehlo.tanh %d {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<64x6xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next, %e : tensor<i32>, tensor<3x6xf32>, tensor<64x6xf32>
+  }
+  return %r#1 : tensor<3x6xf32>
+}
+
+func.func @carried_parts(%dy: tensor<2x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) -> tensor<3x6xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x6xf32>
+  %r:3 = stablehlo.while(%i = %zero, %stack = %empty, %d = %dy) : tensor<i32>, tensor<3x6xf32>, tensor<2x6xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}]>, <@mesh, [{"x"}, {}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %g = stablehlo.reduce(%d init: %f) applies stablehlo.add across dimensions = [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>} : (tensor<2x6xf32>, tensor<f32>) -> tensor<6xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>} : (tensor<6xf32>) -> tensor<1x6xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>} : (tensor<3x6xf32>, tensor<1x6xf32>, tensor<i32>, tensor<i32>) -> tensor<3x6xf32>
+    %e = stablehlo.tanh %d {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<2x6xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next, %e : tensor<i32>, tensor<3x6xf32>, tensor<2x6xf32>
+  }
+  return %r#1 : tensor<3x6xf32>
+}
+
 // A reduction, here by the axis that is inside of the other; sums of one element go on the way, with what they start from.
 // CHECK-LABEL: func.func @reduction
 // CHECK: do {

@@ -35,6 +35,8 @@ PROFILE = "xla_gpu_pgle_profile_file_or_directory_path"
 # Of a step, what computing may wait for without a further compilation.
 _WORTH = 0.01
 _SUMS, _GATHERS = ("all-reduce", "reduce-scatter"), ("all-gather",)
+# Than the longest of other collectives, how much longer one is said to take that comes first.
+_LONGER = 1.05
 # Of a step, what computing must wait for sums, or for gathers, and what doing them in other trips of loops must save.
 _OTHERWISE, _SAVED = 0.02, 0.01
 _LATER = OtherTrips(sums_later=True)
@@ -114,8 +116,7 @@ def _in_orders(
 
     if _waits(found[0][0], _SUMS, _OTHERWISE):
         try_otherwise(_LATER)
-    if best()[1] is first:
-        found.extend(_by_profile(compile_with, found[0], cluster, options))
+    found.extend(_by_profile(compile_with, found[0], cluster, options, again=best()[1] is first))
     if _waits(best()[0], _GATHERS, _OTHERWISE):
         for trips in _EARLIER:
             try_otherwise(trips)
@@ -135,17 +136,26 @@ def _otherwise(compiler: Compiler, cluster: Cluster, options: Mapping[str, Any])
 
 
 def _by_profile(
-    compile_with: Compiler, first: _Timed, cluster: Cluster, options: Mapping[str, Any]
+    compile_with: Compiler, first: _Timed, cluster: Cluster, options: Mapping[str, Any], again: bool = True
 ) -> Iterator[_Timed]:
-    """The program again by the cluster's times, if computing waits."""
+    """The program by the cluster's times, if computing waits, and so that awaited collectives come first.
+
+    Args:
+      again: whether the former, too: another program is known to be better than this one as it is.
+    """
     timeline = first[0]
-    if _waits(timeline, timeline.exposed_s):
+    if not _waits(timeline, timeline.exposed_s):
+        return
+    profiles = [profile(timeline)] if again else []
+    if timeline.awaited and _waits(timeline, timeline.exposed_s, _OTHERWISE):
+        profiles.append(profile(timeline, awaited_first=True))
+    for text in dict.fromkeys(profiles):
         # XLA reads the file while it compiles, and never again.
         with tempfile.NamedTemporaryFile("w", prefix="rhino-", suffix=".pbtxt", encoding="utf-8") as file:
-            file.write(profile(timeline))
+            file.write(text)
             file.flush()
-            again = compile_with({PROFILE: file.name, **options})
-        yield again.timeline(cluster), again
+            made = compile_with({PROFILE: file.name, **options})
+        yield made.timeline(cluster), made
 
 
 def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> bool:
@@ -167,7 +177,18 @@ def _peak(program: Executable) -> int:
     return program.memory_analysis().peak_bytes
 
 
-def profile(timeline: Timeline) -> str:
-    """What each instruction takes, as XLA's ProfiledInstructionsProto in text: names, and microseconds of one run."""
+def profile(timeline: Timeline, awaited_first: bool = False) -> str:
+    """What each instruction takes, as XLA's ProfiledInstructionsProto in text: names, and microseconds of one run.
+
+    XLA's scheduler goes from the end of a loop's body to its beginning. Of collectives that could be next it takes the
+    one that ends the longest chain of them, be it a sum of gradients that nothing waits for: that has computing beside
+    it only as long as there is some that the chain of activations does not hold up.
+
+    Args:
+      awaited_first: says that each collective of that chain takes longer than any other, so that it is taken first, and
+        the others run beside what it makes free.
+    """
     seconds = {event.name: event.seconds for event in timeline.events}
+    if awaited_first:
+        seconds |= {name: max(seconds[name], _LONGER * other_s) for name, other_s in timeline.awaited.items()}
     return "".join(f'costs {{ name: "{name}" cost_us: {1e6 * seconds[name]:.3f} }}\n' for name in sorted(seconds))

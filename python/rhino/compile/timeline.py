@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -61,6 +62,8 @@ class Timeline:
       host_s: in which the host starts all this (`rhino.machine.host`), beside it: no step takes less.
       unknown_loops: loops whose trip counts cannot be read, counted once.
       events: in order of their start.
+      awaited: of the collectives of a loop's body between two of its products, which wait for one another: by name, the
+        seconds that the longest of its other collectives takes.
     """
 
     total_s: float
@@ -72,6 +75,7 @@ class Timeline:
     host_s: float
     unknown_loops: int
     events: tuple[Event, ...]
+    awaited: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def period_s(self) -> float:
@@ -80,7 +84,7 @@ class Timeline:
 
     def to_json(self) -> dict[str, Any]:
         """The sums, as `rhino compile --json` has them; seconds."""
-        return {name: value for name, value in asdict(self).items() if name != "events"}
+        return {name: value for name, value in asdict(self).items() if name not in ("events", "awaited")}
 
     def trace(self) -> str:
         """The events as JSON for Perfetto and chrome://tracing: a row per stream, loops by their first iteration."""
@@ -128,7 +132,7 @@ def read_timeline(hlo_text: str, cluster: Cluster, graphs: bool = True) -> Timel
     return Timeline(
         total_s, dict(sorted(run.computed.items())), dict(sorted(run.sent.items())), dict(sorted(run.exposed.items())),
         dict(sorted(run.exposed_by.items(), key=lambda entry: (-entry[1], entry[0]))), run.kernels,
-        run.starting.seconds, run.unknown, events,
+        run.starting.seconds, run.unknown, events, run.awaited,
     )  # fmt: skip
 
 
@@ -140,6 +144,7 @@ class _Simulation:
     times: HloTimes
     starting: Starting
     events: list[Event] = field(default_factory=list)
+    awaited: dict[str, float] = field(default_factory=dict)
     computed: dict[str, float] = field(default_factory=dict)
     sent: dict[str, float] = field(default_factory=dict)
     exposed: dict[str, float] = field(default_factory=dict)
@@ -153,6 +158,8 @@ class _Simulation:
         copied_s = {FROM_HOST: now_s, TO_HOST: now_s}
         # By the start of what runs beside: its kind, its source, and when it ends.
         pending: dict[str, tuple[str, str, float]] = {}
+        products: set[str] = set()
+        sent: dict[str, float] = {}
         for one in computation.instructions.values():
             if one.opcode == "while":
                 now_s = self._loop(computation, one, now_s, executions, depth)
@@ -164,7 +171,7 @@ class _Simulation:
             elif (site := site_of(self.module, computation, one)) is not None:
                 self.starting.apart(executions)
                 start_s = max(now_s, sending_s)
-                seconds = self.times.sent(site, site.full_bytes)
+                seconds = sent[one.name] = self.times.sent(site, site.full_bytes)
                 sending_s = start_s + seconds
                 self.sent[site.kind] = self.sent.get(site.kind, 0.0) + executions * seconds
                 self._note(one, site.kind, "send", start_s, seconds, executions, depth)
@@ -190,6 +197,8 @@ class _Simulation:
             elif (work := self.times.compute(computation, one)) is not None:
                 self.computed[work.kind] = self.computed.get(work.kind, 0.0) + executions * work.seconds
                 self.kernels += executions
+                if work.kind != "moves":
+                    products.add(one.name)
                 if is_convolution(one):
                     self.starting.apart(executions)
                 else:
@@ -197,6 +206,10 @@ class _Simulation:
                 self._note(one, work.kind, "compute", now_s, work.seconds, executions, depth)
                 now_s += work.seconds
         self.starting.end()
+        if depth:
+            between = _between(computation, products).intersection(sent)
+            longest_s = max((seconds for name, seconds in sent.items() if name not in between), default=0.0)
+            self.awaited.update(dict.fromkeys(sorted(between), longest_s))
         return now_s
 
     def _wait(self, kind: str, source: str, now_s: float, end_s: float, executions: int) -> float:
@@ -240,6 +253,7 @@ class _Simulation:
             for key, seconds in theirs.items():
                 ours[key] = ours.get(key, 0.0) + seconds
         self.events += other.events
+        self.awaited |= other.awaited
         self.kernels += other.kernels
         self.starting.seconds += other.starting.seconds
         self.unknown += other.unknown
@@ -248,6 +262,19 @@ class _Simulation:
         self, one: Instruction, kind: str, stream: str, start_s: float, seconds: float, executions: int, depth: int
     ) -> None:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
+
+
+def _between(computation: Computation, products: AbstractSet[str]) -> set[str]:
+    """What follows from one of these instructions, and another follows from."""
+    after: set[str] = set()
+    for one in computation.instructions.values():
+        if any(v in products or v in after for v in one.operands):
+            after.add(one.name)
+    before: set[str] = set()
+    for one in reversed(computation.instructions.values()):
+        if one.name in products or one.name in before:
+            before.update(one.operands)
+    return after & before
 
 
 def _is_synchronous(instruction: Instruction) -> bool:

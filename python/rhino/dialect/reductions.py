@@ -22,12 +22,12 @@ APPLY = {
 _FROM_SCALARS = ("stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.select_and_scatter")
 
 
-def together(parts: ir.Value, kind: str = "add") -> ir.Value:
-    """The parts along the first dimension of a value put together by `kind`, at the current insertion point."""
+def together(parts: ir.Value, kind: str = "add", dims: int = 1) -> ir.Value:
+    """The parts along the first dimensions of a value put together by `kind`, at the current insertion point."""
     element = parts.type.element_type
-    scalar, whole = (ir.RankedTensorType.get(shape, element) for shape in ([], list(parts.type.shape)[1:]))
+    scalar, whole = (ir.RankedTensorType.get(shape, element) for shape in ([], list(parts.type.shape)[dims:]))
     start = splat(scalar, identity(kind, element))
-    reduced = stablehlo.ReduceOp([whole], [parts], [start], ir.DenseI64ArrayAttr.get([0]))
+    reduced = stablehlo.ReduceOp([whole], [parts], [start], ir.DenseI64ArrayAttr.get(range(dims)))
     block = reduced.regions[0].blocks.append(scalar, scalar)
     with ir.InsertionPoint(block):
         stablehlo.ReturnOp([APPLY[kind](*block.arguments).result])

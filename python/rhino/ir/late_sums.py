@@ -43,17 +43,15 @@ class _Gradient:
       made: the dot or the reduction whose result it is, which adds up over devices.
       way: the operations behind it, in order.
       write: the dynamic_update_slice.
-      dims: of each operand of `made`, the dimension that is summed and that the axes split.
-      axes: those, major first.
-      late: the same in the order in which they are summed over: first those that then divide the result.
+      split: of each operand of `made`, the dimensions that are summed and split, and the axes that do, major first.
+      late: these axes in the order in which they are summed over: first those that then divide the result.
     """
 
     position: int
     made: ir.Operation
     way: tuple[ir.Operation, ...]
     write: ir.Operation
-    dims: tuple[int, ...]
-    axes: tuple[str, ...]
+    split: tuple[Mapping[int, tuple[str, ...]], ...]
     late: tuple[str, ...]
 
 
@@ -95,18 +93,22 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
         return None
     sharding = sdy.results_of(op)[0]
     result, sizes = sdy.dims_of(sharding), meshes.get(sdy.mesh_of(sharding), {})
+    divides = [a for dim in result for a in dim]
+    found: list[tuple[tuple[int, ...], tuple[str, ...]]] = []
     for dims in _summed(op):
         read = list(op.operands)[: len(dims)]
-        split = [split_by(v)[d] for v, d in zip(read, dims, strict=True)]
-        by = split[0]
-        divides = [a for dim in result for a in dim]
+        by, *others = [split_by(v)[d] for v, d in zip(read, dims, strict=True)]
         whole = set(by) <= set(sizes) and not any(overlap(a, b, sizes) for a in by for b in divides if a != b)
-        if any(other != by for other in split) or not set(by).intersection(axes or by) or not whole:
+        if not by or not whole or any(other != by for other in others):
             continue
         if read[0].type.shape[dims[0]] % prod(sizes[a] for a in by) == 0:
-            late = (*(a for a in divides if a in by), *(a for a in by if a not in divides))
-            return _Gradient(p, op, tuple(reversed(way)), write, dims, by, late)
-    return None
+            found.append((dims, by))
+    over = [a for _, by in found for a in by]
+    if not set(over).intersection(axes or over) or _is_sent_alone(op, sizes):
+        return None
+    late = (*(a for a in divides if a in over), *(a for a in over if a not in divides))
+    split = [{dims[k]: by for dims, by in found} for k in range(len(found[0][0]))]
+    return _Gradient(p, op, tuple(reversed(way)), write, tuple(split), late)
 
 
 def _summed(op: ir.Operation) -> list[tuple[int, ...]]:
@@ -116,13 +118,27 @@ def _summed(op: ir.Operation) -> list[tuple[int, ...]]:
         return list(zip(numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions, strict=True))
     if op.name != "stablehlo.reduce" or combiners_of(op) != ("add",):
         return []
-    made = op
-    while made is not None and (made.name == "stablehlo.reduce" or made.name in _ON_THE_WAY):
-        made = owner_of(made.operands[0])
-    # What was carried here waits for nothing already.
-    if made is not None and starts_neutral(op, 0, "add"):
+    if starts_neutral(op, 0, "add"):
         return [(d,) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
     return []
+
+
+def _is_sent_alone(op: ir.Operation, sizes: Mapping[str, int]) -> bool:
+    """Whether it is a sum over devices of what was carried here, of which none has more than a part: it waits already.
+
+    Of a bias the gradient adds up rows of what was carried, which waits, too; XLA makes one kernel of it and whatever
+    reads these rows last, and what was to be summed first would be summed when the trip ends.
+    """
+    if op.name != "stablehlo.reduce":
+        return False
+    v = op.operands[0]
+    made, split = v, split_by(v)
+    while (owner := owner_of(made)) is not None and (owner.name == "stablehlo.reduce" or owner.name in _ON_THE_WAY):
+        made = owner.operands[0]
+    summed = [
+        v.type.shape[d] // prod(sizes.get(a, 1) for a in split[d]) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])
+    ]
+    return owner is None and prod(summed) == 1
 
 
 def _is_on_the_way(op: ir.Operation) -> bool:
@@ -192,11 +208,15 @@ def _rewrite(loop: ir.Operation, found: Sequence[_Gradient], meshes: _Meshes) ->
 
 
 def _total(parts: Any, g: _Gradient, result: Any) -> Any:
-    """The sum over devices, by one axis after the other; laid out as the result was, whose sharding is given."""
+    """The sum over devices, laid out as the result was, whose sharding is given.
+
+    By one axis after the other as far as they divide the result, and by all others at once.
+    """
     mesh, dims = sdy.mesh_of(result), sdy.dims_of(result)
-    for k in range(len(g.late)):
-        left = g.late[k + 1 :]
-        parts = together(parts)
+    left = list(g.late)
+    while left:
+        count = 1 if any(left[0] in axes for axes in dims) else len(left)
+        parts, left = together(parts, dims=count), left[count:]
         there = [tuple(a for a in axes if a not in left) for axes in dims]
         _lay_out(parts, mesh, [*((a,) for a in left), *there])
     return parts
@@ -215,71 +235,78 @@ def _local(g: _Gradient, sizes: Mapping[str, int]) -> Any:
     old = op.results[0].type
     with op.context, op.location, ir.InsertionPoint(op):
         kind = ir.RankedTensorType.get([*(sizes[a] for a in g.late), *old.shape], old.element_type)
-        read = list(op.operands)[: len(g.dims)]
-        split = [_in_parts(v, dim, g, sizes, mesh) for v, dim in zip(read, g.dims, strict=True)]
+        parts = [_SplitOperand.of(v, by, sizes, mesh) for v, by in zip(op.operands, g.split, strict=False)]
         make = _product if op.name == "stablehlo.dot_general" else _reduction
-        made = make(op, kind, split, g)
+        made = make(op, kind, parts, g)
     _lay_out(
         made, mesh, [*((a,) for a in g.late), *(tuple(a for a in d if a not in g.late) for d in sdy.dims_of(result))]
     )
     return made
 
 
-def _product(op: ir.Operation, kind: ir.Type, split: Sequence[Any], g: _Gradient) -> Any:
+@dataclass(frozen=True)
+class _SplitOperand:
+    """An operand whose split dimensions have one of their own for each axis, in front of what is left of them.
+
+    Attributes:
+      places: of each axis, its dimension.
+      left: of each dimension as it was, where it, or the rest of it, is.
+    """
+
+    value: Any
+    places: Mapping[str, int]
+    left: Sequence[int]
+
+    @classmethod
+    def of(cls, v: Any, by: Mapping[int, tuple[str, ...]], sizes: Mapping[str, int], mesh: str) -> _SplitOperand:
+        shape: list[int] = []
+        split: list[tuple[str, ...]] = []
+        places: dict[str, int] = {}
+        left: list[int] = []
+        for d, (size, axes) in enumerate(zip(v.type.shape, split_by(v), strict=True)):
+            for a in by.get(d, ()):
+                places[a] = len(shape)
+                shape.append(sizes[a])
+                split.append((a,))
+            left.append(len(shape))
+            shape.append(size // prod(sizes[a] for a in by.get(d, ())))
+            split.append(() if d in by else axes)
+        made = stablehlo.ReshapeOp(ir.RankedTensorType.get(shape, v.type.element_type), v).result
+        _lay_out(made, mesh, split)
+        return cls(made, places, left)
+
+
+def _product(op: ir.Operation, kind: ir.Type, read: Sequence[_SplitOperand], g: _Gradient) -> Any:
     """The dot with the axes' dimensions as batches."""
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     batching, contracting = [], []
-    for dim, batches, sums in zip(
-        g.dims,
+    for parts, batches, sums in zip(
+        read,
         (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions),
         (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions),
         strict=True,
     ):
-        parts, rest = _places(dim, g)
-        batching.append([*parts, *(_behind(d, dim, g) for d in batches)])
-        contracting.append([rest if d == dim else _behind(d, dim, g) for d in sums])
+        batching.append([*(parts.places[a] for a in g.late), *(parts.left[d] for d in batches)])
+        contracting.append([parts.left[d] for d in sums])
     attributes = attributes_of(op)
     attributes["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get(*batching, *contracting)
-    return ir.Operation.create(op.name, [kind], list(split), attributes).results[0]
+    return ir.Operation.create(op.name, [kind], [parts.value for parts in read], attributes).results[0]
 
 
-def _reduction(op: ir.Operation, kind: ir.Type, split: Sequence[Any], g: _Gradient) -> Any:
+def _reduction(op: ir.Operation, kind: ir.Type, read: Sequence[_SplitOperand], g: _Gradient) -> Any:
     """The reduction without the axes' dimensions, and these in front, in the order of the axes that are summed over."""
-    (dim,), (parts,) = g.dims, split
-    sums = [
-        _places(dim, g)[1] if d == dim else _behind(d, dim, g)
-        for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])
-    ]
-    left = [d for d in range(len(parts.type.shape)) if d not in sums]
-    between = ir.RankedTensorType.get([parts.type.shape[d] for d in left], kind.element_type)
-    made = stablehlo.ReduceOp([between], [parts], [op.operands[1]], ir.DenseI64ArrayAttr.get(sorted(sums)))
+    (parts,) = read
+    sums = [parts.left[d] for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
+    shape = parts.value.type.shape
+    left = [d for d in range(len(shape)) if d not in sums]
+    between = ir.RankedTensorType.get([shape[d] for d in left], kind.element_type)
+    made = stablehlo.ReduceOp([between], [parts.value], [op.operands[1]], ir.DenseI64ArrayAttr.get(sorted(sums)))
     scalar = ir.RankedTensorType.get([], kind.element_type)
     block = made.regions[0].blocks.append(scalar, scalar)
     with ir.InsertionPoint(block):
         stablehlo.ReturnOp([stablehlo.AddOp(*block.arguments).result])
-    first = [left.index(d) for d in _places(dim, g)[0]]
+    first = [left.index(parts.places[a]) for a in g.late]
     order = [*first, *(d for d in range(len(left)) if d not in first)]
     if order == sorted(order):
         return made.result
     return stablehlo.TransposeOp(made.result, ir.DenseI64ArrayAttr.get(order)).result
-
-
-def _places(dim: int, g: _Gradient) -> tuple[list[int], int]:
-    """Of a dimension in parts, those of the axes in the order in which they are summed over, and that of the rest."""
-    return [dim + g.axes.index(a) for a in g.late], dim + len(g.axes)
-
-
-def _behind(d: int, dim: int, g: _Gradient) -> int:
-    """Another dimension beside one in parts."""
-    return d if d < dim else d + len(g.axes)
-
-
-def _in_parts(v: Any, dim: int, g: _Gradient, sizes: Mapping[str, int], mesh: str) -> Any:
-    """An operand whose dimension has one of its own for each axis."""
-    shape, split = list(v.type.shape), split_by(v)
-    parts = [sizes[a] for a in g.axes]
-    rest = shape[dim] // prod(parts)
-    kind = ir.RankedTensorType.get([*shape[:dim], *parts, rest, *shape[dim + 1 :]], v.type.element_type)
-    made = stablehlo.ReshapeOp(kind, v).result
-    _lay_out(made, mesh, [*split[:dim], *((a,) for a in g.axes), (), *split[dim + 1 :]])
-    return made

@@ -19,6 +19,7 @@ from rhino.program.operations import CONTRACTIONS
 from rhino.program.products import Factors
 from rhino.sharding.combining import ALONE, Combined, joined_seconds, shared_seconds
 from rhino.sharding.filled import Filled
+from rhino.sharding.hiding import Hiding
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
 from rhino.sharding.manual import Inside, parts
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
@@ -49,7 +50,7 @@ class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `launches[o]` what nothing divides,
     `heavy[o]` what shares of a dot, convolution or kernel take; `back_end` is what XLA does on the cluster's target.
     `names` are the mesh's axes, as pins spell them. The tied transfers `hideable`, and of them those of activations,
-    `beside`, can run beside the share `window` of computing (`rhino.sharding.overlap`); `combines` is of
+    `beside`, can run beside computing (`rhino.sharding.overlap`), where `hiding` says; `combines` is of
     `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of
     `rhino.machine.host`, `filled` of `rhino.sharding.filled`; `copying` are the seconds of a byte that is read or
     written, and of a kernel's start; `batch_byte_s` is of `rhino.sharding.time_model`.
@@ -63,7 +64,7 @@ class Costs:
     heavy: Mapping[int, HeavyTimes] = field(default_factory=dict)
     back_end: BackEnd = field(default_factory=BackEnd)
     names: tuple[str, ...] = ()
-    window: float = 0.0
+    hiding: Hiding = field(default_factory=Hiding)
     hideable: frozenset[int] = frozenset()
     beside: frozenset[int] = frozenset()
     combines: Mapping[int, Combined] = field(default_factory=dict)
@@ -103,7 +104,7 @@ class Costs:
         model = times.model
         return cls(
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
-            back_end=model.back_end, window=times.window, hideable=times.hideable,
+            back_end=model.back_end, hiding=times.hiding, hideable=times.hideable,
             beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
             carving=times.carving, starting=times.starting, filled=times.filled, copying=model.copying,
             batch_byte_s=times.batch_byte_s,

@@ -69,7 +69,9 @@ class ConvertedCopy:
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
     """Everything about one plan. `states` per class of the tied problem, one state per mesh axis each."""
     quotient = costs.quotient
-    compute_s = comm_s = overlappable_s = copied_s = starts = 0.0
+    compute_s = comm_s = copied_s = starts = 0.0
+    hiding = costs.hiding
+    beside_s, hideable_s = [0.0] * len(hiding.windows), [0.0] * len(hiding.windows)
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
@@ -86,7 +88,9 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     for k, count in enumerate(quotient.counts):
         lost = costs.losses(k, states[k])
         lost_s = sum(seconds * trips for seconds, _, trips in lost)
-        compute_s += count * (costs.node(k, states[k]) - lost_s)
+        computed_s = count * (costs.node(k, states[k]) - lost_s)
+        compute_s += computed_s
+        beside_s = [a + b for a, b in zip(beside_s, hiding.computing(k, computed_s), strict=True)]
         comm_s += count * lost_s
         for _, steps, trips in lost:
             record(steps, count * trips)
@@ -96,9 +100,9 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             copied_s += count * carved_seconds(costs, transfer, source, target)
             record(steps, count * costs.trips(transfer, source, target), costs.combined(transfer))
             if transfer.index in costs.hideable:
-                overlappable_s += count * seconds
+                hideable_s[hiding.window_of(transfer.index)] += count * seconds
         copied_s += count * landings(costs, transfer, states)
-    hidden_s = hidden_seconds(compute_s, overlappable_s, costs.window)
+    hidden_s = sum(map(hidden_seconds, beside_s, hideable_s, hiding.windows))
     compute_s += copied_s
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,

@@ -68,7 +68,7 @@ class FormBounds:
     """By form, the fastest plans if memory were no matter that are known, and what follows of others from these."""
 
     def __init__(self, programs: StepInParts, step: Graph, whole: Form, plain: Form, model: TimeModel) -> None:
-        self.programs, self.step, self.whole, self.plain, self.model = programs, step, whole, plain, model
+        self.programs, self.step, self.whole, self.plain = programs, step, whole, plain
         self.devices = model.cluster.num_devices
         self.free: dict[Form, FreePlan] = {}
         self.times: dict[Form, ProgramTimes] = {}
@@ -136,7 +136,7 @@ class FormBounds:
         for other in self.free:
             if other.parts <= form.parts and other.way in (base.way, form.way) and other.sums in (1, form.sums):
                 more_s = again_s if other.way != form.way else 0.0
-                beside = 1 - WON * self.model.window if more_s > 0 else 1.0
+                beside = 1 - WON * self.times[base].hiding.most if more_s > 0 else 1.0
                 bounds.append(self.computing_s(other) + more_s)
                 # With local sums a plan may send less.
                 if other.sums == form.sums:

@@ -16,6 +16,7 @@ import numpy as np
 
 from rhino.sharding.fixing import Matrix, without
 from rhino.solver.highs import SilentHighs, linear_program
+from rhino.solver.planes import Prices, highest
 from rhino.solver.rows import Rows
 
 _OPTIMAL, _INFEASIBLE = highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible
@@ -38,8 +39,8 @@ _MET = 1e-7
 _USED = 1e-6
 
 
-# By price, where the relaxation's optimum was found.
-Bases = dict[float, Any]
+# By prices, where the relaxation's optimum was found.
+Bases = dict[Prices, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,16 @@ class MilpSolution:
 
 @dataclass(slots=True)
 class Milp:
-    """Minimise `cost . x + slope * max(0, p . x)` subject to `rows` and `0 <= x <= 1`.
+    """Minimise `cost . x + slope * sum over p of max(0, p . x)` subject to `rows` and `0 <= x <= 1`.
 
-    The penalty `(slope, p)` is optional.
+    The `penalties` are the `p`, by variable; there may be none.
     """
 
     costs: list[float] = field(default_factory=list)
     integers: list[bool] = field(default_factory=list)
     rows: Rows = field(default_factory=Rows)
-    penalty: tuple[float, dict[int, float]] | None = None
+    slope: float = 0.0
+    penalties: list[dict[int, float]] = field(default_factory=list)
     _matrix: Matrix | None = field(default=None, init=False, repr=False, compare=False)
 
     def variable(self, cost: float, integer: bool = False) -> int:
@@ -89,7 +91,8 @@ class Milp:
     def shape(self) -> bytes:
         """The same for programs that differ in costs only."""
         rows = self.matrix()
-        text = blake2b(repr((len(self.costs), len(rows.lows), len(rows.columns))).encode())
+        sizes = len(self.costs), len(rows.lows), len(rows.columns), len(self.penalties)
+        text = blake2b(repr(sizes).encode())
         for numbers in (rows.starts, rows.columns, rows.coefficients, rows.lows, rows.highs):
             text.update(numbers.data)
         text.update(bytes(self.integers))
@@ -108,12 +111,12 @@ class Milp:
         Args:
           shape: the program's, where it is known.
         """
-        slope, excess = self.penalty or (0.0, {})
+        given = [*self.penalties, start]
         text = blake2b(shape or self.shape())
-        text.update(repr((gap, prove, cutoff, slope, len(excess), len(start))).encode())
-        for numbers in (excess, start):
+        text.update(repr((gap, prove, cutoff, self.slope, *map(len, given))).encode())
+        for numbers in given:
             text.update(np.array(list(numbers), dtype=np.int64).data)
-        for values in (self.costs, list(excess.values()), list(start.values())):
+        for values in (self.costs, *(list(numbers.values()) for numbers in given)):
             text.update(np.array(values, dtype=np.float64).data)
         return text.digest()
 
@@ -147,16 +150,20 @@ class Milp:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The optimum at one price: what it costs without the penalty, and what the penalty exceeds zero by, in seconds."""
+    """The optimum at some prices: what it costs without penalties, and what each exceeds zero by, in seconds."""
 
     values: Any
-    price: float
+    prices: Prices
     shown: float
-    over: float
+    over: Prices
 
     @property
     def value(self) -> float:
-        return self.shown + self.price * self.over
+        return self.at(self.prices)
+
+    def at(self, prices: Prices) -> float:
+        """What this answer costs at other prices."""
+        return self.shown + sum(price * over for price, over in zip(prices, self.over, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,20 +176,21 @@ class _Relaxed:
 
 
 class _Solver:
-    """One program in HiGHS. The penalty is priced in the objective, and a row only where branching needs one."""
+    """One program in HiGHS. Penalties are priced in the objective, and rows only where branching needs them."""
 
     def __init__(self, milp: Milp, time_limit_s: float, gap: float, bases: Bases, work: int) -> None:
         self.milp, self.gap, self.work = milp, gap, work
-        self.others, self.bases, self.last = dict(bases), bases, inf
+        self.others, self.bases = dict(bases), bases
+        self.last: Prices | None = None
         bases.clear()
         self.costs = np.array(milp.costs)
         self.integers = np.array(milp.integers)
-        self.slope, excess = milp.penalty or (0.0, {})
-        self.unit = max(map(abs, excess.values()), default=0.0) or 1.0
-        self.rows = milp.matrix()
-        self.excess = np.zeros(len(milp.costs))
-        self.excess[list(excess)] = [c / self.unit for c in excess.values()]
-        largest = max(np.abs(self.costs).max(), self.slope * self.unit)
+        self.slope, self.rows = milp.slope, milp.matrix()
+        self.units = [max(map(abs, excess.values()), default=0.0) or 1.0 for excess in milp.penalties]
+        self.excesses = [np.zeros(len(milp.costs)) for _ in milp.penalties]
+        for excess, unit, found in zip(milp.penalties, self.units, self.excesses, strict=True):
+            found[list(excess)] = [c / unit for c in excess.values()]
+        largest = max(np.abs(self.costs).max(), *(self.slope * unit for unit in self.units), 0.0)
         # Seconds are tiny numbers: HiGHS's absolute tolerances want costs around one.
         self.scale = 1.0 / largest if largest > 0 else 1.0
         self.highs = SilentHighs()
@@ -198,18 +206,18 @@ class _Solver:
             self.highs.setOptionValue("dual_simplex_cost_perturbation_multiplier", 0.0)
 
     def _program(self, rows: Matrix, kept: Any, penalised: bool) -> Any:
-        """The program of the columns `kept` for HiGHS, `penalised` with one more: what the penalty exceeds zero by.
+        """The program of the columns `kept` for HiGHS, `penalised` with more: what each penalty exceeds zero by.
 
         Args:
           rows: over the kept columns alone.
         """
         costs, highs = self.costs[kept] * self.scale, np.ones(len(kept))
-        if penalised:
+        for whole, unit in zip(self.excesses, self.units, strict=True) if penalised else ():
             # z >= p . x / unit, as the last row and column.
-            excess = self.excess[kept]
+            excess = whole[kept]
             at = np.flatnonzero(excess)
-            rows = rows.with_row(0.0, inf, [*at, len(kept)], [*-excess[at], 1.0])
-            costs, highs = np.append(costs, self.slope * self.unit * self.scale), np.append(highs, inf)
+            rows = rows.with_row(0.0, inf, [*at, len(costs)], [*-excess[at], 1.0])
+            costs, highs = np.append(costs, self.slope * unit * self.scale), np.append(highs, inf)
         return linear_program(costs, highs, rows.lows, rows.highs, rows.starts, rows.columns, rows.coefficients)
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
@@ -245,73 +253,87 @@ class _Solver:
         of_row = np.repeat(np.arange(len(rows.lows)), np.diff(rows.starts))
         sums = np.bincount(of_row, rows.coefficients * values[rows.columns], minlength=len(rows.lows))
         met = np.all(sums >= rows.lows - _MET) and np.all(sums <= rows.highs + _MET)
-        return self._answer(values, self.slope) if met else None
+        return self._answer(values, self._dearest) if met else None
+
+    @property
+    def _dearest(self) -> Prices:
+        return (self.slope,) * len(self.units)
 
     def _relaxed(self, cutoff: float, known: _Answer | None) -> _Relaxed | None:
         """The relaxation, at least until what it says is clear; None if it is infeasible.
 
-        Of all prices between 0 and the slope the penalty is the dearest. At a fixed price the program has no row that
+        Of all prices between 0 and the slope a penalty is the dearest. At fixed prices the program has no row that
         joins all columns, is solved several times faster, and its answer is mostly integral. Its optimum is concave in
-        the price, and at its highest that of the relaxation (Lagrangian duality): every answer is a line above it,
-        and the next price is where the lines to the left and right of the top cross (Kelley's cutting planes). The line
-        of a known answer may be the one on the right: the highest price takes longest.
+        the prices, and at its highest that of the relaxation (Lagrangian duality): every answer is a plane above it,
+        and the next prices are where the lowest of these planes is highest (Kelley's cutting planes). The plane of a
+        known answer may stand for that at the highest prices, which takes longest.
         """
         self.highs.passModel(self._program(self.rows, np.arange(len(self.costs)), penalised=False))
         self.highs.setOptionValue("solver", "ipm" if len(self.costs) > _MANY and not self.others else "choose")
-        low = self._at(0.0)
+        low = self._at((0.0,) * len(self.units))
         self.highs.setOptionValue("solver", "choose")
         if low is None:
             return None
         seen = [low]
-        if self.slope == 0.0 or low.over <= 0 or self._clear(seen, cutoff):
+        if self.slope == 0.0 or all(over <= 0 for over in low.over) or self._clear(seen, cutoff):
             return self._summary(seen, (low,))
-        # Where the lines cross beyond the slope, the top is there, or before.
-        high = known if known is not None and known.value <= low.shown + self.slope * low.over else self._at(self.slope)
+        # Where the planes cross beyond the slope, the top is there, or before.
+        dearest = self._dearest
+        high = known if known is not None and known.value <= low.at(dearest) else self._at(dearest)
         if high is None:
             return None
         if high is not known:
             seen.append(high)
-        if high.over >= 0:
+        if all(over >= 0 for over in high.over):
             return self._summary(seen, (high,))
+        planes = [low, high]
         while not self._clear(seen, cutoff):
-            price = (low.shown - high.shown) / (high.over - low.over)
-            found = self._at(price)
+            prices, top = highest(planes, len(self.units), self.slope)
+            found = self._at(prices)
             if found is None:
                 return None
             seen.append(found)
-            top = low.shown + price * low.over
+            planes.append(found)
             if found.value >= top - _CLOSE * self.gap * abs(top):
                 break
-            if found.over > 0:
-                low = found
-            else:
-                high = found
-        return self._summary(seen, (low, high))
+        prices, top = highest(planes, len(self.units), self.slope)
+        return self._summary(seen, [p for p in planes if p.at(prices) <= top + _CLOSE * self.gap * abs(top)])
 
-    def _at(self, price: float) -> _Answer | None:
-        """The optimum of the relaxation with this price per unit of the penalty.
+    def _at(self, prices: Prices) -> _Answer | None:
+        """The optimum of the relaxation with these prices per unit of each penalty.
 
-        Begins where the last one ended, or where another program's of a nearer price did.
+        Begins where the last one ended, or where another program's of nearer prices did.
         """
-        near = min(self.others, key=lambda other: abs(other - price), default=inf)
-        if abs(near - price) < abs(self.last - price):
+
+        def distance(other: Prices | None) -> float:
+            return inf if other is None else sum(abs(a - b) for a, b in zip(other, prices, strict=True))
+
+        near = min(self.others, key=distance, default=None)
+        if near is not None and distance(near) < distance(self.last):
             self.highs.setBasis(self.others[near])
         columns = np.arange(len(self.costs), dtype=np.int32)
-        priced = (self.costs + price * self.unit * self.excess) * self.scale
+        penalised = sum(
+            price * unit * excess for price, unit, excess in zip(prices, self.units, self.excesses, strict=True)
+        )
+        priced = (self.costs + penalised) * self.scale
         self.highs.changeColsCost(len(columns), columns, priced)
         self.highs.run()
         if self.highs.getModelStatus() != _OPTIMAL:
             return None
-        self.last, self.bases[price] = price, self.highs.getBasis()
-        return self._answer(np.array(self.highs.getSolution().col_value), price)
+        self.last, self.bases[prices] = prices, self.highs.getBasis()
+        return self._answer(np.array(self.highs.getSolution().col_value), prices)
 
     def _nothing(self, bound: float) -> MilpSolution:
         """That there is no answer, or that the search ended before there was one."""
         proved = self.highs.getModelStatus() == _INFEASIBLE
         return MilpSolution("infeasible", inf, inf, ()) if proved else MilpSolution("limit", inf, bound, ())
 
-    def _answer(self, values: Any, price: float) -> _Answer:
-        return _Answer(values, price, _dot(self.costs, values), self.unit * _dot(self.excess, values))
+    def _answer(self, values: Any, prices: Prices) -> _Answer:
+        return _Answer(values, prices, _dot(self.costs, values), self._over(values))
+
+    def _over(self, values: Any) -> Prices:
+        """What each penalty is."""
+        return tuple([unit * _dot(excess, values) for unit, excess in zip(self.units, self.excesses, strict=True)])
 
     def _clear(self, seen: Sequence[_Answer], cutoff: float) -> bool:
         """Whether the bound is above the cutoff already, or an integer answer close enough to it."""
@@ -332,7 +354,7 @@ class _Solver:
         return self._objective(values)
 
     def _objective(self, values: Any) -> float:
-        return _dot(self.costs, values) + self.slope * self.unit * max(0.0, _dot(self.excess, values))
+        return _dot(self.costs, values) + self.slope * sum(max(0.0, over) for over in self._over(values))
 
     def _fractional(self, values: Any) -> bool:
         parts = values[self.integers]
@@ -344,12 +366,11 @@ class _Solver:
         return values
 
     def _branch(self, start: Mapping[int, float] | None, bound: float, allowed: Any) -> MilpSolution:
-        penalised = self.milp.penalty is not None
         rows, kept = without(self.rows, ~allowed) if not allowed.all() else (self.rows, np.arange(len(self.costs)))
-        lp = self._program(rows, kept, penalised)
+        lp = self._program(rows, kept, penalised=True)
         integer, continuous = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
         kinds = [integer if whole else continuous for whole in self.integers[kept].tolist()]
-        lp.integrality_ = [*kinds, continuous] if penalised else kinds
+        lp.integrality_ = [*kinds, *[continuous] * len(self.units)]
         self.highs.setOptionValue("presolve", "choose")
         self.highs.passModel(lp)
         self.highs.setOptionValue("mip_max_nodes", max(1, self.work // len(kept)))

@@ -19,6 +19,9 @@ from rhino.xla import back_end
 # dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Measured where a network
 # is full (`python -m bench.overlap`): 0.62 and 0.65. XLA: collectives-span-dots
 WINDOW = 0.7
+# The same in the body of a loop over layers that sums gradients. Of its computing 0.99 and 1.0 hides some on 64 V100s,
+# and two thirds to 0.87 on 128 H100s, where what layers wait for is in the way.
+WINDOW_IN_LOOPS = 1.0
 # Of collectives that computing could hide, what XLA hides when it is asked to overlap and may do them in another trip
 # (`rhino.ir.other_trips`): from half of an LSTM's to 0.97, by the timelines of the same bench, and 0.91 in the median.
 WON = 0.9
@@ -27,9 +30,9 @@ _VIEWS = stablehlo("reshape transpose convert")
 _ENOUGH = 0.05
 
 
-def hidden_seconds(compute_s: float, overlappable_s: float, window: float) -> float:
-    """What a step saves by overlap: at most `window` of its computing has collectives beside it."""
-    return WON * min(overlappable_s, window * compute_s)
+def hidden_seconds(compute_s: float, hideable_s: float, window: float) -> float:
+    """What is saved by overlap where at most the share `window` of computing has collectives beside it."""
+    return WON * min(hideable_s, window * compute_s)
 
 
 def stored_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:

@@ -64,13 +64,14 @@ class AxisProgram:
         self.given = tuple(states)
         self.milp = Milp()
         self.stored_s = 0.0
-        self.computing: dict[int, float] = {}
-        self.hidden: dict[int, float] = {}
+        # Per window (`rhino.sharding.hiding`) and variable, seconds of computing, and of what it can hide.
+        self.computing: tuple[dict[int, float], ...] = ({}, {})
+        self.hidden: tuple[dict[int, float], ...] = ({}, {})
         self.groups: dict[tuple[int, int], tuple[Groups, Groups]] = {}
-        # Per two classes that meet, prices, how many members pay them, and whether computing can hide that.
-        self.charges: dict[tuple[int, int], list[tuple[Prices, int, bool]]] = {}
+        # Per two classes that meet, prices, how many members pay them, and the window in which computing can hide that.
+        self.charges: dict[tuple[int, int], list[tuple[Prices, int, int | None]]] = {}
         self.pairs: dict[tuple[int, int], tuple[list[int], Mapping[Pair, tuple[int, ...]]]] = {}
-        self.shared: list[tuple[float, bool, tuple[int, Key], list[tuple[Place, Prices]]]] = []
+        self.shared: list[tuple[float, int | None, tuple[int, Key], list[tuple[Place, Prices]]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
         self._x: list[dict[States, int]] = []
         recurring = self.recurring = Recurring.of(costs)
@@ -124,31 +125,35 @@ class AxisProgram:
         tied_s = tie_s * numbers + self.stored_s * stored
         self.milp.costs.extend((members * (compute_s + lost_s + tied_s)).tolist())
         self.milp.integers.extend([True] * self.decided)
-        self.computing = dict(enumerate((members * compute_s).tolist()))
+        within = np.repeat([costs.hiding.shares.get(k, 0.0) for k in range(len(lengths))], lengths)
+        for found, share in zip(self.computing, (1 - within, within), strict=True):
+            found.update(enumerate((members * compute_s * share).tolist()))
         for variables in self._ranges():
             self.milp.rows.add_sum(1, 1, variables)
 
     def _transfer(self, transfer: LayoutTransfer, count: int) -> None:
-        hideable = transfer.index in self.costs.hideable
+        window = self.costs.hiding.window_of(transfer.index) if transfer.index in self.costs.hideable else None
         if self.costs.apart and transfer.kind == "define":
             for source in transfer.sources:
                 (target,) = transfer.targets
                 paid_there = written(self.costs, transfer, source, target, *self._met(source, target))
-                self._charge(source.node, target.node, paid_there, count, False)
+                self._charge(source.node, target.node, paid_there, count, None)
         if len(transfer.sources) == len(transfer.targets) == 1:
             (source,), (target,) = transfer.sources, transfer.targets
             ((_, found),) = self._prices(transfer)
-            self._charge(source.node, target.node, found, count, hideable)
+            self._charge(source.node, target.node, found, count, window)
             return
         for crossing, found in self._prices(transfer):
-            self._charge(crossing.source.node, crossing.target.node, found.alone or found, count, hideable)
+            self._charge(crossing.source.node, crossing.target.node, found.alone or found, count, window)
         for key, members in self._shared(transfer).items():
             (u, w, _), found = next(iter(members.items()))
             if len(members) == 1:
-                self._charge(u, w, found, count, hideable)
+                self._charge(u, w, found, count, window)
             else:
                 *_, seconds, _, sent = found.entries[0]
-                self.shared.append((count * seconds, hideable and sent, (transfer.index, key), [*members.items()]))
+                self.shared.append(
+                    (count * seconds, window if sent else None, (transfer.index, key), [*members.items()])
+                )
 
     def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[RecurringMeeting, Prices]]:
         """What is paid between each source and each target of a transfer."""
@@ -178,19 +183,19 @@ class AxisProgram:
                 found.setdefault(key, {}).setdefault(place, entries)
         return found
 
-    def _charge(self, u: int, w: int, found: Prices, count: int, hideable: bool) -> None:
+    def _charge(self, u: int, w: int, found: Prices, count: int, window: int | None) -> None:
         if w < 0 or u == w:
             first = self.first[u]
             for i, _, _, seconds, _, sent in found.entries:
-                self._pay(first + i, count * seconds, hideable and sent)
+                self._pay(first + i, count * seconds, window if sent else None)
         elif found.entries:
-            self.charges.setdefault((u, w), []).append((found, count, hideable))
+            self.charges.setdefault((u, w), []).append((found, count, window))
 
-    def _pay(self, variable: int, seconds: float, hideable: bool) -> None:
-        if hideable:
-            self.hidden[variable] = self.hidden.get(variable, 0.0) + seconds
-        else:
+    def _pay(self, variable: int, seconds: float, window: int | None) -> None:
+        if window is None:
             self.milp.costs[variable] += seconds
+        else:
+            self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + seconds
 
     def _emit(self) -> None:
         shared: dict[tuple[int, int], list[frozenset[Pair]]] = {}
@@ -203,9 +208,9 @@ class AxisProgram:
             priced.extend(shared.get((u, w), ()))
             # One set knows its hash already.
             self._meet(u, w, priced[0] if len(priced) == 1 else frozenset().union(*priced))
-        for seconds, hideable, key, members in self.shared:
+        for seconds, window, key, members in self.shared:
             y = self.shared_vars[key] = self.milp.variable(0.0)
-            self._pay(y, seconds, hideable)
+            self._pay(y, seconds, window)
             for place, _ in members:
                 self.milp.rows.add_sum(0, inf, (y,), self._variables(place))
 
@@ -228,10 +233,10 @@ class AxisProgram:
         columns.extend(self.milp.variables(shape.new))
         self.milp.rows.extend(shape.rows, columns)
         self.pairs[u, w] = columns, shape.at
-        for found, count, hideable in self.charges.get((u, w), ()):
+        for found, count, window in self.charges.get((u, w), ()):
             for i, j, _, seconds, _, sent in found.entries:
                 for c in shape.at[i, j]:
-                    self._pay(columns[c], count * seconds, hideable and sent)
+                    self._pay(columns[c], count * seconds, window if sent else None)
 
     def _follow(self) -> None:
         """An update is split at least as its parameter, unless either was given: less would only send more."""
@@ -252,19 +257,18 @@ class AxisProgram:
 
     def _overlap(self) -> None:
         """Hidden collectives cost the share that overlap never wins, and all that exceeds the window of computing."""
-        hidden, window = self.hidden, self.costs.window
-        if not hidden:
-            return
-        if window == 0.0:
-            for v, seconds in hidden.items():
-                self.milp.costs[v] += seconds
-            return
-        terms = dict(hidden)
-        for v, seconds in hidden.items():
-            self.milp.costs[v] += (1 - WON) * seconds
-        for v, seconds in self.computing.items():
-            terms[v] = terms.get(v, 0.0) - window * seconds
-        self.milp.penalty = (WON, terms)
+        for hidden, computing, share in zip(self.hidden, self.computing, self.costs.hiding.windows, strict=True):
+            if not share:
+                for v, seconds in hidden.items():
+                    self.milp.costs[v] += seconds
+            elif hidden:
+                terms = dict(hidden)
+                for v, seconds in hidden.items():
+                    self.milp.costs[v] += (1 - WON) * seconds
+                for v, seconds in computing.items():
+                    terms[v] = terms.get(v, 0.0) - share * seconds
+                self.milp.slope = WON
+                self.milp.penalties.append(terms)
 
     def _start(self) -> dict[int, float]:
         """The given states as values: of all decisions; in large programs of whatever else is not zero, too.

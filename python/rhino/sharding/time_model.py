@@ -24,10 +24,11 @@ from rhino.program.data import Graph
 from rhino.sharding.carved import carving_seconds
 from rhino.sharding.combining import Combined, combinable, made_together
 from rhino.sharding.filled import Filled, filled
+from rhino.sharding.hiding import Hiding, hiding
 from rhino.sharding.interrupted import uninterrupted
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
-from rhino.sharding.overlap import WINDOW, beside_transfers, hideable_transfers, stored_transfers
+from rhino.sharding.overlap import WINDOW, WINDOW_IN_LOOPS, beside_transfers, hideable_transfers, stored_transfers
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.xla import BackEnd, back_end
@@ -56,9 +57,9 @@ class TimeModel:
         return 1 / memory_bytes_s(self.cluster), launch_s(self.cluster)
 
     @property
-    def window(self) -> float:
-        """Share of computing that hideable collectives can run beside (`rhino.sharding.overlap`)."""
-        return WINDOW
+    def windows(self) -> tuple[float, float]:
+        """Shares of computing that hideable collectives can run beside (`rhino.sharding.hiding`)."""
+        return WINDOW, WINDOW_IN_LOOPS
 
     @property
     def starts_shared(self) -> bool:
@@ -102,8 +103,7 @@ class ProgramTimes:
     `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
     activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
     are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`;
-    `window` is the share of computing that hideable ones can run beside, `filled` is of `rhino.sharding.filled`, and
-    `batch_byte_s` the model's.
+    `hiding` and `filled` are of `rhino.sharding.hiding` and `rhino.sharding.filled`, `batch_byte_s` the model's.
     """
 
     problem: Problem
@@ -118,7 +118,7 @@ class ProgramTimes:
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
     carving: Mapping[int, tuple[float, float]]
-    window: float
+    hiding: Hiding
     starting: tuple[float, float]
     filled: Mapping[int, Sequence[Filled]]
     batch_byte_s: float
@@ -136,11 +136,13 @@ class ProgramTimes:
             if model.starts_shared
             else {}
         )
-        most = uninterrupted(problem, quotient, combines, stored, model.back_end)
+        most = uninterrupted(problem, quotient, combines, stored, model.back_end) if hideable else 0.0
+        outside, inside = model.windows
+        windows = min(outside, most), min(inside, most)
         return cls(
             problem, quotient, model, seconds, launches, model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
-            carving_seconds(problem, quotient, cluster), min(model.window, most) if hideable else 0.0,
+            carving_seconds(problem, quotient, cluster), hiding(problem, quotient, hideable - beside, windows, seconds),
             model.starting(graph), filled(problem, quotient, seconds, launches),
             model.batch_byte_s(graph, perfect_s(seconds, launches, cluster.num_devices)),
         )  # fmt: skip

@@ -25,8 +25,9 @@ from rhino.machine import Cluster
         (ROWS, ((), ("x", "y")), 4),
         ((("y", "x"), (), ()), (("x",), ()), 4),
         ((("y", "x"), (), ()), (("x", "y"), ()), 4),
-        # Of two dimensions that are summed one is.
+        # Two dimensions that are summed.
         ((("x",), ("y",), ()), ((), ()), 4),
+        ((("x",), ("y",), ()), (("y",), ()), 4),
         ((("x",), (), ()), ((), ("y",)), 4),
         # Nothing is summed over devices.
         (((), (), ()), ((), ("x", "y")), 0),

@@ -181,14 +181,17 @@ def total(costs: Costs, states: Sequence[States]) -> float:
     quotient = costs.quotient
     nodes = sum(count * costs.node(k, states[k]) for k, count in enumerate(quotient.counts))
     moved = sum(count * between(costs, t, states) for t, count in quotient.transfers)
-    computing = sum(count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts))
-    hideable = sum(
-        count * found[0]
-        for t, count in quotient.transfers
-        if t.index in costs.hideable
-        for found in paid(costs, t, states)
+    hiding = costs.hiding
+    inside = sum(
+        count * costs.node_parts(k, states[k])[0] * hiding.shares.get(k, 0.0) for k, count in enumerate(quotient.counts)
     )
-    return nodes + moved - hidden_seconds(computing, hideable, costs.window)
+    computing = sum(count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts))
+    hideable = [0.0, 0.0]
+    for t, count in quotient.transfers:
+        if t.index in costs.hideable:
+            hideable[t.index in hiding.inside] += count * sum(found[0] for found in paid(costs, t, states))
+    beside = computing - inside, inside
+    return nodes + moved - sum(map(hidden_seconds, beside, hideable, hiding.windows))
 
 
 def choices(costs: Costs) -> list[list[States]]:

@@ -22,6 +22,7 @@ from rhino.machine import Cluster
 from rhino.program import Graph
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
+from rhino.sharding.hiding import Hiding
 from rhino.sharding.milp import Milp
 from rhino.sharding.overlap import hideable_transfers
 from rhino.sharding.pinning import Open
@@ -142,9 +143,10 @@ def test_elimination_finds_what_enumeration_does(data: st.DataObject, graph: Gra
 @given(st.data(), graphs(), st.sampled_from((0.1, 1.0)), st.sampled_from(((4,), (2, 2))))
 def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...]) -> None:
     costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False)
-    costs = replace(
-        costs, window=0.5, hideable=hideable_transfers(costs.problem, costs.quotient, Cluster.load("dgx-h100:1"))
-    )
+    hideable = hideable_transfers(costs.problem, costs.quotient, Cluster.load("dgx-h100:1"))
+    inside = {t for t in sorted(hideable) if data.draw(st.booleans())}
+    shares = {k: data.draw(st.sampled_from((0.0, 0.3, 1.0))) for k in range(len(costs.quotient.counts))}
+    costs = replace(costs, hiding=Hiding((0.5, 0.9), shares, inside), hideable=hideable)
     pinned = given_states(data.draw, costs)
     setting = Setting(costs, fixed(pinned))
     expected = least(costs, pinned)

@@ -157,7 +157,7 @@ def loads(
     for phase in phases:
         taken[phase] = []
         for s in range(n):
-            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], by_stage[s].solution.costs.window)
+            hidden = hidden_seconds(compute[phase][s], hideable[phase][s], by_stage[s].solution.costs.hiding.windows[0])
             exposed = comm[phase][s] + hideable[phase][s] - hidden
             total_compute[s] += compute[phase][s]
             total_comm[s] += exposed

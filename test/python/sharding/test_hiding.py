@@ -1,0 +1,94 @@
+"""Which computing, and which transfers, are in loops over layers that sum gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from search_programs import graph_of, spec
+
+from rhino.machine import Cluster
+from rhino.program import Graph
+from rhino.program.operations import CONTRACTIONS
+from rhino.sharding import Options, plan_sharding
+from rhino.sharding.cones import build_problem
+from rhino.sharding.overlap import WON
+from rhino.sharding.symmetry import tie_repeats
+from rhino.sharding.time_model import ProgramTimes, TimeModel
+
+LAYERS = 6
+Weights = tuple[jax.Array, jax.Array]
+
+
+def layer(h: jax.Array, w: Weights) -> tuple[jax.Array, None]:
+    return jnp.tanh(h @ w[0]) @ w[1], None
+
+
+def scanned(weights: Weights, x: jax.Array) -> jax.Array:
+    return (jax.lax.scan(layer, x, weights)[0] ** 2).mean()
+
+
+def unrolled(weights: Weights, x: jax.Array) -> jax.Array:
+    for i in range(LAYERS):
+        x, _ = layer(x, (weights[0][i], weights[1][i]))
+    return (x**2).mean()
+
+
+def training(gradient: Callable[[Weights, jax.Array], Weights]) -> Callable[[Weights, jax.Array], Weights]:
+    return lambda weights, x: jax.tree.map(lambda w, g: w - 1e-3 * g, weights, gradient(weights, x))
+
+
+def added_up(weights: Weights, x: jax.Array) -> Weights:
+    """Gradients of four parts of the batch, layers unrolled."""
+
+    def part(total: Weights, x: jax.Array) -> tuple[Weights, None]:
+        return jax.tree.map(jnp.add, total, jax.grad(unrolled)(weights, x)), None
+
+    return jax.lax.scan(part, jax.tree.map(jnp.zeros_like, weights), x.reshape(4, -1, x.shape[1]))[0]
+
+
+def graph_with(gradient: Callable[[Weights, jax.Array], Weights], rows: int = 512, width: int = 256) -> Graph:
+    weights = spec(LAYERS, width, 4 * width), spec(LAYERS, 4 * width, width)
+    return graph_of(training(gradient), weights, spec(rows, width), donate=(0,))
+
+
+def test_a_loop_over_layers_backwards() -> None:
+    graph = graph_with(jax.grad(scanned))
+    problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    found = ProgramTimes.of(problem, quotient, TimeModel(Cluster.load("dgx-h100:2"))).hiding
+    forward, backward = (op for op in graph.ops if op.name == "stablehlo.while")
+    products = [op for op in graph.ops if op.name in CONTRACTIONS]
+    assert {op.parent for op in products} == {forward.index, backward.index}
+    for n, node in enumerate(problem.nodes):
+        if node.kind == "op":
+            assert found.shares.get(quotient.klass[n], 0.0) == (graph.ops[node.ops[0]].parent == backward.index)
+    assert all(0 < share <= 1 for share in found.shares.values())
+    for transfer, _ in quotient.transfers:
+        assert found.window_of(transfer.index) == (graph.ops[transfer.op].parent == backward.index)
+    assert found.most == max(found.windows)
+
+
+@pytest.mark.parametrize("gradient", [jax.grad(unrolled), added_up, lambda weights, x: weights])
+def test_no_other_step_has_such_a_loop(gradient: Callable[[Weights, jax.Array], Weights]) -> None:
+    graph = graph_with(gradient)
+    problem = build_problem(graph)
+    found = ProgramTimes.of(problem, tie_repeats(problem), TimeModel(Cluster.load("dgx-h100:2"))).hiding
+    assert not found.inside
+    assert not found.shares
+    assert found.most == found.windows[0]
+
+
+def test_a_step_hides_no_more_than_its_loop_backwards_computes() -> None:
+    """Data parallel over a slow network: all that is sent is sums of gradients, more than there is to hide it under."""
+    graph = graph_with(jax.grad(scanned), 8192, 2048)
+    given: Any = Options(mesh=(16,))
+    found = plan_sharding(graph, Cluster.load("p3.16xlarge:2"), given)
+    costs, counts = found.costs, found.costs.quotient.counts
+    seconds = [count * costs.node_parts(k, found.states[k])[0] for k, count in enumerate(counts)]
+    inside_s = sum(costs.hiding.computing(k, s)[1] for k, s in enumerate(seconds))
+    assert 0 < inside_s < 0.75 * sum(seconds)
+    assert found.predicted.hidden_s == pytest.approx(WON * costs.hiding.windows[1] * inside_s, rel=0.05)
