@@ -136,7 +136,8 @@ def _is_sent_alone(op: ir.Operation, sizes: Mapping[str, int]) -> bool:
     while (owner := owner_of(made)) is not None and (owner.name == "stablehlo.reduce" or owner.name in _ON_THE_WAY):
         made = owner.operands[0]
     summed = [
-        v.type.shape[d] // prod(sizes.get(a, 1) for a in split[d]) for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])
+        v.type.shape[d] // prod(sizes.get(a, 1) for a in split[d])
+        for d in ir.DenseI64ArrayAttr(op.attributes["dimensions"])
     ]
     return owner is None and prod(summed) == 1
 

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from rhino.program.data import Graph, Op
-from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, stablehlo
+from rhino.program.operations import CONSTRAINTS, stablehlo
 from rhino.program.orders import stacked
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient, of_most
@@ -89,14 +89,15 @@ def hiding(
 
 
 def _rows(graph: Graph) -> AbstractSet[int]:
-    """What products in loops make for every trip, a row of a stack: of layers, not what is added up over examples."""
+    """What dots in loops make for every trip, a row of a stack: of layers, not what is added up over examples."""
     found = set()
     for v in stacked(graph).values():
         maker = graph.producer(v)
         while maker is not None and maker.name in _ON_THE_WAY and _is_as_large(graph, maker):
             v = maker.operands[0]
             maker = graph.producer(v)
-        if maker is not None and maker.name in CONTRACTIONS:
+        # A convolution's gradient is summed in its own trip (`rhino.ir.late_sums`), of which little is left.
+        if maker is not None and maker.name == "stablehlo.dot_general":
             found.add(v)
     return found
 
