@@ -77,8 +77,8 @@ class Textbook(TimeModel):
         return 0.0
 
     @property
-    def windows(self) -> tuple[float, float]:
-        return 0.0, 0.0
+    def windows(self) -> tuple[float, float, float]:
+        return 0.0, 0.0, 0.0
 
     @property
     def starts_shared(self) -> bool:

@@ -71,7 +71,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     quotient = costs.quotient
     compute_s = comm_s = copied_s = starts = 0.0
     hiding = costs.hiding
-    beside_s, hideable_s = [0.0] * len(hiding.windows), [0.0] * len(hiding.windows)
+    beside_s, hideable_s = ([0.0] * len(hiding.windows) for _ in range(2))
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
@@ -90,7 +90,8 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         lost_s = sum(seconds * trips for seconds, _, trips in lost)
         computed_s = count * (costs.node(k, states[k]) - lost_s)
         compute_s += computed_s
-        beside_s = [a + b for a, b in zip(beside_s, hiding.computing(k, computed_s), strict=True)]
+        for window, part in enumerate(hiding.shares_of(k)):
+            beside_s[window] += part * computed_s
         comm_s += count * lost_s
         for _, steps, trips in lost:
             record(steps, count * trips)

@@ -1,4 +1,4 @@
-"""Where a program's collectives can run beside its computing: in loops that sum gradients, or outside of them.
+"""Where a program's collectives can run beside its computing: in loops that sum gradients, in others, or in none.
 
 XLA runs nothing of one computation beside another, and the body of a loop is one. A loop over layers backwards has what
 it sums to hide, and all that it computes to hide it under; the forward loop and the optimizer's update do not help.
@@ -14,48 +14,53 @@ from dataclasses import dataclass, field
 from rhino.program.data import Graph, Op
 from rhino.program.operations import CONSTRAINTS, stablehlo
 from rhino.program.orders import stacked
-from rhino.sharding.problem import LayoutTransfer, Problem
-from rhino.sharding.symmetry import Quotient, of_most
+from rhino.sharding.problem import Problem
+from rhino.sharding.symmetry import Quotient
 
-_KINDS = ("use", "define", "return")
 # What a gradient goes through from its product to its stack, as large as it is.
 _ON_THE_WAY = stablehlo("convert reshape transpose broadcast_in_dim reduce") | CONSTRAINTS
 
 
+# Windows: where no loop is, in loops that sum gradients, and in others. A step without the second has one for all.
+_OUTSIDE, _SUMMING, _OTHER = range(3)
+
+
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """Two windows: the first is outside of loops that sum gradients, the second in them.
+    """Three windows: where no loop is, in loops that sum gradients, and in others; all is in the first by default.
 
     Attributes:
       windows: of each, the share of its computing that can have collectives beside it.
-      shares: per class, of its computing, what is in the second; 0 where it is left out.
-      inside: the tied transfers that are made in the second.
+      shares: per class, of its computing, what is in each.
+      within: of the tied transfers, the window that they are in.
     """
 
-    windows: tuple[float, float] = (0.0, 0.0)
-    shares: Mapping[int, float] = field(default_factory=dict)
-    inside: AbstractSet[int] = frozenset()
+    windows: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    shares: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    within: Mapping[int, int] = field(default_factory=dict)
 
     def window_of(self, transfer: int) -> int:
         """The window that a tied transfer is in."""
-        return int(transfer in self.inside)
+        return self.within.get(transfer, _OUTSIDE)
 
     @property
     def most(self) -> float:
-        """The larger window of those that there are."""
-        return max(self.windows) if self.inside else self.windows[0]
+        """The largest window of those that there are."""
+        return max(self.windows) if self.within else self.windows[_OUTSIDE]
 
-    def computing(self, k: int, seconds: float) -> tuple[float, float]:
-        """Seconds of computing of class k, by window."""
-        within = self.shares.get(k, 0.0) * seconds
-        return seconds - within, within
+    def shares_of(self, k: int) -> tuple[float, ...]:
+        """Of the computing of class k, what is in each window."""
+        return self.shares.get(k, _ALL_OUTSIDE)
+
+
+_ALL_OUTSIDE = (1.0, 0.0, 0.0)
 
 
 def hiding(
     problem: Problem,
     quotient: Quotient,
     gradients: AbstractSet[int],
-    windows: tuple[float, float],
+    windows: tuple[float, float, float],
     seconds: Sequence[float],
 ) -> Hiding:
     """Where a program's transfers and computing are.
@@ -66,26 +71,26 @@ def hiding(
     """
     graph, made = problem.graph, _rows(problem.graph)
     around = _loops(graph)
-    loops = {
+    summing = {
         around[transfer.op]
         for transfer, _ in quotient.transfers
         if transfer.kind == "define" and transfer.index in gradients and transfer.value in made
     }
-    if not loops:
+    if not summing:
         return Hiding(windows)
-
-    def is_inside(transfer: LayoutTransfer) -> bool:
+    window_of = [_OUTSIDE if loop < 0 else _SUMMING if loop in summing else _OTHER for loop in around]
+    within = {}
+    for transfer, _ in quotient.transfers:
+        alike = [problem.transfers[t] for t in quotient.alike[transfer.index]]
         # What leaves the loop is not made there.
-        return around[transfer.op] in loops and transfer.late == transfer.trips
-
-    inside = frozenset().union(*(of_most(problem, quotient, kind, is_inside) for kind in _KINDS))
-    whole, within = ([0.0] * len(quotient.counts) for _ in range(2))
+        found = [window_of[t.op] if t.late == t.trips else _OUTSIDE for t in alike]
+        within[transfer.index] = max(range(len(windows)), key=found.count)
+    spent = [[0.0] * len(windows) for _ in quotient.counts]
     for n, node in enumerate(problem.nodes):
         for op in node.ops:
-            whole[quotient.klass[n]] += seconds[op]
-            within[quotient.klass[n]] += seconds[op] if around[op] in loops else 0.0
-    shares = {k: part / all_s for k, (part, all_s) in enumerate(zip(within, whole, strict=True)) if part}
-    return Hiding(windows, shares, inside)
+            spent[quotient.klass[n]][window_of[op]] += seconds[op]
+    shares = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
+    return Hiding(windows, shares, within)
 
 
 def _rows(graph: Graph) -> AbstractSet[int]:

@@ -19,8 +19,8 @@ from rhino.xla import back_end
 # dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Measured where a network
 # is full (`python -m bench.overlap`): 0.62 and 0.65. XLA: collectives-span-dots
 WINDOW = 0.7
-# The same in the body of a loop over layers that sums gradients. Of its computing 0.99 and 1.0 hides some on 64 V100s,
-# and two thirds to 0.87 on 128 H100s, where what layers wait for is in the way.
+# The same in the bodies of loops, of a step that sums gradients in loops over layers. Of such a loop's computing 0.99
+# and 1.0 hides some on 64 V100s, and two thirds to 0.87 on 128 H100s, where what layers wait for is in the way.
 WINDOW_IN_LOOPS = 1.0
 # Of collectives that computing could hide, what XLA hides when it is asked to overlap and may do them in another trip
 # (`rhino.ir.other_trips`): from half of an LSTM's to 0.97, by the timelines of the same bench, and 0.91 in the median.

@@ -65,8 +65,8 @@ class AxisProgram:
         self.milp = Milp()
         self.stored_s = 0.0
         # Per window (`rhino.sharding.hiding`) and variable, seconds of computing, and of what it can hide.
-        self.computing: tuple[dict[int, float], ...] = ({}, {})
-        self.hidden: tuple[dict[int, float], ...] = ({}, {})
+        self.computing: list[dict[int, float]] = [{} for _ in costs.hiding.windows]
+        self.hidden: list[dict[int, float]] = [{} for _ in costs.hiding.windows]
         self.groups: dict[tuple[int, int], tuple[Groups, Groups]] = {}
         # Per two classes that meet, prices, how many members pay them, and the window in which computing can hide that.
         self.charges: dict[tuple[int, int], list[tuple[Prices, int, int | None]]] = {}
@@ -125,9 +125,10 @@ class AxisProgram:
         tied_s = tie_s * numbers + self.stored_s * stored
         self.milp.costs.extend((members * (compute_s + lost_s + tied_s)).tolist())
         self.milp.integers.extend([True] * self.decided)
-        within = np.repeat([costs.hiding.shares.get(k, 0.0) for k in range(len(lengths))], lengths)
-        for found, share in zip(self.computing, (1 - within, within), strict=True):
-            found.update(enumerate((members * compute_s * share).tolist()))
+        shares = np.array([costs.hiding.shares_of(k) for k in range(len(lengths))])
+        for window, found in enumerate(self.computing if lengths else ()):
+            spent_s = members * compute_s * np.repeat(shares[:, window], lengths)
+            found.update((int(v), float(spent_s[v])) for v in np.flatnonzero(spent_s))
         for variables in self._ranges():
             self.milp.rows.add_sum(1, 1, variables)
 

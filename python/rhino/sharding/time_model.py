@@ -57,9 +57,9 @@ class TimeModel:
         return 1 / memory_bytes_s(self.cluster), launch_s(self.cluster)
 
     @property
-    def windows(self) -> tuple[float, float]:
+    def windows(self) -> tuple[float, float, float]:
         """Shares of computing that hideable collectives can run beside (`rhino.sharding.hiding`)."""
-        return WINDOW, WINDOW_IN_LOOPS
+        return WINDOW, WINDOW_IN_LOOPS, WINDOW_IN_LOOPS
 
     @property
     def starts_shared(self) -> bool:
@@ -137,8 +137,8 @@ class ProgramTimes:
             else {}
         )
         most = uninterrupted(problem, quotient, combines, stored, model.back_end) if hideable else 0.0
-        outside, inside = model.windows
-        windows = min(outside, most), min(inside, most)
+        outside, summing, other = model.windows
+        windows = min(outside, most), min(summing, most), min(other, most)
         return cls(
             problem, quotient, model, seconds, launches, model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),

@@ -182,16 +182,13 @@ def total(costs: Costs, states: Sequence[States]) -> float:
     nodes = sum(count * costs.node(k, states[k]) for k, count in enumerate(quotient.counts))
     moved = sum(count * between(costs, t, states) for t, count in quotient.transfers)
     hiding = costs.hiding
-    inside = sum(
-        count * costs.node_parts(k, states[k])[0] * hiding.shares.get(k, 0.0) for k, count in enumerate(quotient.counts)
-    )
-    computing = sum(count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts))
-    hideable = [0.0, 0.0]
-    for t, count in quotient.transfers:
-        if t.index in costs.hideable:
-            hideable[t.index in hiding.inside] += count * sum(found[0] for found in paid(costs, t, states))
-    beside = computing - inside, inside
-    return nodes + moved - sum(map(hidden_seconds, beside, hideable, hiding.windows))
+    computing = [count * costs.node_parts(k, states[k])[0] for k, count in enumerate(quotient.counts)]
+    hidden = 0.0
+    for w, window in enumerate(hiding.windows):
+        beside = sum(seconds * hiding.shares.get(k, (1.0, 0.0, 0.0))[w] for k, seconds in enumerate(computing))
+        tied = [(t, n) for t, n in quotient.transfers if t.index in costs.hideable and hiding.window_of(t.index) == w]
+        hidden += hidden_seconds(beside, sum(n * found[0] for t, n in tied for found in paid(costs, t, states)), window)
+    return nodes + moved - hidden
 
 
 def choices(costs: Costs) -> list[list[States]]:

@@ -144,9 +144,10 @@ def test_elimination_finds_what_enumeration_does(data: st.DataObject, graph: Gra
 def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, mesh: tuple[int, ...]) -> None:
     costs = costs_of(graph, line(*mesh), seconds_of(graph, per_flop), tie=False)
     hideable = hideable_transfers(costs.problem, costs.quotient, Cluster.load("dgx-h100:1"))
-    inside = {t for t in sorted(hideable) if data.draw(st.booleans())}
-    shares = {k: data.draw(st.sampled_from((0.0, 0.3, 1.0))) for k in range(len(costs.quotient.counts))}
-    costs = replace(costs, hiding=Hiding((0.5, 0.9), shares, inside), hideable=hideable)
+    within = {t: data.draw(st.integers(0, 2)) for t in sorted(hideable)}
+    shares = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.2, 0.3)]
+    spread = {k: data.draw(st.sampled_from(shares)) for k in range(len(costs.quotient.counts))}
+    costs = replace(costs, hiding=Hiding((0.5, 0.9, 0.7), spread, within), hideable=hideable)
     pinned = given_states(data.draw, costs)
     setting = Setting(costs, fixed(pinned))
     expected = least(costs, pinned)

@@ -63,12 +63,13 @@ def test_a_loop_over_layers_backwards() -> None:
     forward, backward = (op for op in graph.ops if op.name == "stablehlo.while")
     products = [op for op in graph.ops if op.name in CONTRACTIONS]
     assert {op.parent for op in products} == {forward.index, backward.index}
+    windows = {-1: 0, backward.index: 1, forward.index: 2}
     for n, node in enumerate(problem.nodes):
         if node.kind == "op":
-            assert found.shares.get(quotient.klass[n], 0.0) == (graph.ops[node.ops[0]].parent == backward.index)
-    assert all(0 < share <= 1 for share in found.shares.values())
+            assert found.shares_of(quotient.klass[n])[windows[graph.ops[node.ops[0]].parent]] == 1
+    assert all(sum(shares) == pytest.approx(1) for shares in found.shares.values())
     for transfer, _ in quotient.transfers:
-        assert found.window_of(transfer.index) == (graph.ops[transfer.op].parent == backward.index)
+        assert found.window_of(transfer.index) == windows[graph.ops[transfer.op].parent]
     assert found.most == max(found.windows)
 
 
@@ -77,7 +78,7 @@ def test_no_other_step_has_such_a_loop(gradient: Callable[[Weights, jax.Array], 
     graph = graph_with(gradient)
     problem = build_problem(graph)
     found = ProgramTimes.of(problem, tie_repeats(problem), TimeModel(Cluster.load("dgx-h100:2"))).hiding
-    assert not found.inside
+    assert not found.within
     assert not found.shares
     assert found.most == found.windows[0]
 
@@ -89,6 +90,6 @@ def test_a_step_hides_no_more_than_its_loop_backwards_computes() -> None:
     found = plan_sharding(graph, Cluster.load("p3.16xlarge:2"), given)
     costs, counts = found.costs, found.costs.quotient.counts
     seconds = [count * costs.node_parts(k, found.states[k])[0] for k, count in enumerate(counts)]
-    inside_s = sum(costs.hiding.computing(k, s)[1] for k, s in enumerate(seconds))
+    inside_s = sum(costs.hiding.shares_of(k)[1] * s for k, s in enumerate(seconds))
     assert 0 < inside_s < 0.75 * sum(seconds)
     assert found.predicted.hidden_s == pytest.approx(WON * costs.hiding.windows[1] * inside_s, rel=0.05)
