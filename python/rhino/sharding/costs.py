@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -74,6 +74,7 @@ class Costs:
     starting: tuple[float, float] = (0.0, 0.0)
     copying: tuple[float, float] = (0.0, 0.0)
     batch_byte_s: float = 0.0
+    waited: float = 1.0
     filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
@@ -318,7 +319,14 @@ class Costs:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         combined = self.combined(transfer)
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
-        return seconds * self.trips(transfer, source, target), steps
+        trips = self.trips(transfer, source, target)
+        if trips > 1 and transfer.index not in self.hideable:
+            seconds *= self.waited
+        return seconds * trips, steps
+
+    def dearer(self, waited: float) -> Costs:
+        """The same, with collectives in loops that computing waits for so many times as dear."""
+        return replace(self, waited=waited, prices={})
 
     def combined(self, transfer: LayoutTransfer) -> Combined:
         """What a transfer's collectives may be combined with."""

@@ -20,6 +20,7 @@ from rhino.program.memory import Lifetimes, Memory, lifetimes
 from rhino.sharding.cones import build_problem
 from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
+from rhino.sharding.crowding import cleared
 from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.evaluate import memory, predict
@@ -205,7 +206,7 @@ class MeshSearch:
             if self.small and name != "O2":
                 continue
             level = self._level(name)
-            outcome.same = level.same
+            outcome.same, outcome.near = level.same, level.near
             meshes = self._meshes(name)
             if name not in self.begun:
                 self.begun.add(name)
@@ -349,7 +350,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         deadline = self.deadline.with_plan() if outcome.ranked else self.deadline
-        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)), deadline=deadline)
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.slack, 1e-6)), deadline=deadline)
         why = ""
         if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
@@ -366,6 +367,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = replace(candidate, best=first, known=known)
         if fitted.fits:
             predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
+            predicted, fitted = cleared(setting, limit, predicted, fitted, level.near)
             outcome.rank(predicted, replace(candidate, best=fitted))
             return
         outcome.failed[name] = replace(candidate, best=fitted)
