@@ -25,7 +25,7 @@ def _counted_trips(module: HloModule, caller: Computation, loop: Instruction) ->
     if compare is None or compare[0].opcode != "compare" or (direction := _direction(compare[0])) is None:
         return None
     left, right = compare[1]
-    index, end = _tuple_index(left), _constant(right)
+    index, end = tuple_index(left), _constant(right)
     start = _constant(_element(caller, loop.operands[0], index)) if index is not None else None
     step = _step(body, index) if index is not None else None
     if start is None or end is None or step is None or step <= 0:
@@ -56,7 +56,7 @@ def _direction(compare: Instruction) -> str | None:
     return match.group(1) if match else None
 
 
-def _tuple_index(instruction: Instruction | None) -> int | None:
+def tuple_index(instruction: Instruction | None) -> int | None:
     if instruction is None or instruction.opcode != "get-tuple-element":
         return None
     match = re.search(r"\bindex=(\d+)", instruction.attributes)
@@ -84,6 +84,6 @@ def _step(body: Computation, index: int) -> int | None:
     if add is None or add.opcode != "add":
         return None
     sides = [body.instructions[name] for name in add.operands]
-    if not any(_tuple_index(side) == index for side in sides):
+    if not any(tuple_index(side) == index for side in sides):
         return None
     return next((value for side in sides if (value := _constant(side)) is not None), None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rhino.compile.collectives import site_of
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
-from rhino.compile.hlo_loops import trip_count
+from rhino.compile.hlo_loops import trip_count, tuple_index
 from rhino.compile.hlo_times import FROM_HOST, TO_HOST, HloTimes, host_copy_of, is_convolution
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
@@ -62,8 +62,8 @@ class Timeline:
       host_s: in which the host starts all this (`rhino.machine.host`), beside it: no step takes less.
       unknown_loops: loops whose trip counts cannot be read, counted once.
       events: in order of their start.
-      awaited: of the collectives of a loop's body between two of its products, which wait for one another: by name, the
-        seconds that the longest of its other collectives takes.
+      awaited: of the collectives of a loop's body between two products, of one trip or two, which wait for one another:
+        by name, the seconds that the longest of the body's other collectives takes.
     """
 
     total_s: float
@@ -264,17 +264,28 @@ class _Simulation:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
 
 
-def _between(computation: Computation, products: AbstractSet[str]) -> set[str]:
-    """What follows from one of these instructions, and another follows from."""
+def _between(body: Computation, products: AbstractSet[str]) -> set[str]:
+    """What follows from one of these instructions of a loop's body, and another follows from, also in the next trip."""
     after: set[str] = set()
-    for one in computation.instructions.values():
+    for one in body.instructions.values():
         if any(v in products or v in after for v in one.operands):
             after.add(one.name)
     before: set[str] = set()
-    for one in reversed(computation.instructions.values()):
-        if one.name in products or one.name in before:
-            before.update(one.operands)
+    carried, root = body.instructions[body.root].operands, body.instructions[body.root]
+    found = -1
+    while len(before) > found:
+        found = len(before)
+        for one in reversed(body.instructions.values()):
+            if one is not root and (one.name in products or one.name in before):
+                before.update(one.operands)
+                at = tuple_index(one)
+                if at is not None and root.opcode == "tuple" and _is_parameter(body, one.operands[0]):
+                    before.add(carried[at])
     return after & before
+
+
+def _is_parameter(body: Computation, name: str) -> bool:
+    return body.instructions[name].opcode == "parameter"
 
 
 def _is_synchronous(instruction: Instruction) -> bool:

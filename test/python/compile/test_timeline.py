@@ -243,11 +243,11 @@ def test_a_cluster_that_is_too_small_is_refused() -> None:
 
 
 def test_which_collectives_of_a_loop_are_between_its_products() -> None:
-    """A trip's second sum, between two dots, waits for one; the first and the last are of what is carried, and made."""
+    """Of a trip's sums the second is between two dots, and the third between the last and the next trip's first."""
     sums = "replica_groups={{0,1,2,3}}, to_apply=%add"
     body = f"""
-%body (s: (s32[], f32[100,100], f32[64])) -> (s32[], f32[100,100], f32[64]) {{
-  %s = (s32[], f32[100,100], f32[64]) parameter(0)
+%body (s: (s32[], f32[100,100], f32[64], f32[100,100])) -> (s32[], f32[100,100], f32[64], f32[100,100]) {{
+  %s = (s32[], f32[100,100], f32[64], f32[100,100]) parameter(0)
   %i = s32[] get-tuple-element(%s), index=0
   %x = f32[100,100] get-tuple-element(%s), index=1
   %g = f32[64] get-tuple-element(%s), index=2
@@ -259,17 +259,19 @@ def test_which_collectives_of_a_loop_are_between_its_products() -> None:
   %dot.2 = f32[100,100] dot(%between.done, %x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
   %behind = f32[100,100] all-reduce-start(%dot.2), {sums}
   %behind.done = f32[100,100] all-reduce-done(%behind)
-  ROOT %t = (s32[], f32[100,100], f32[64]) tuple(%i, %behind.done, %late.done)
+  %kept = f32[100,100] all-reduce-start(%dot.2), {sums}
+  %kept.done = f32[100,100] all-reduce-done(%kept)
+  ROOT %t = (s32[], f32[100,100], f32[64], f32[100,100]) tuple(%i, %behind.done, %late.done, %kept.done)
 }}
-%more (s: (s32[], f32[100,100], f32[64])) -> pred[] {{
-  %s = (s32[], f32[100,100], f32[64]) parameter(0)
+%more (s: (s32[], f32[100,100], f32[64], f32[100,100])) -> pred[] {{
+  %s = (s32[], f32[100,100], f32[64], f32[100,100]) parameter(0)
   ROOT %true = pred[] constant(true)
 }}
 """
-    entry = """  %p = (s32[], f32[100,100], f32[64]) parameter(0)
-  ROOT %w = (s32[], f32[100,100], f32[64]) while(%p), condition=%more, body=%body"""
+    entry = """  %p = (s32[], f32[100,100], f32[64], f32[100,100]) parameter(0)
+  ROOT %w = (s32[], f32[100,100], f32[64], f32[100,100]) while(%p), condition=%more, body=%body"""
     found = timeline(entry, ADD, body)
     seconds = {event.name: event.seconds for event in found.events}
-    assert seconds["behind"] > 10 * seconds["late"] > 0
-    assert found.awaited == {"between": seconds["behind"]}
+    assert seconds["kept"] > 10 * seconds["late"] > 0
+    assert found.awaited == {"behind": seconds["kept"], "between": seconds["kept"]}
     assert "awaited" not in found.to_json()
