@@ -57,6 +57,7 @@ def _direction(compare: Instruction) -> str | None:
 
 
 def tuple_index(instruction: Instruction | None) -> int | None:
+    """Which element of a tuple an instruction takes; None if it does not."""
     if instruction is None or instruction.opcode != "get-tuple-element":
         return None
     match = re.search(r"\bindex=(\d+)", instruction.attributes)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rhino.compile.between import between
 from rhino.compile.collectives import site_of
 from rhino.compile.hlo import Computation, HloModule, Instruction, called_computations, parse_hlo
-from rhino.compile.hlo_loops import trip_count, tuple_index
+from rhino.compile.hlo_loops import trip_count
 from rhino.compile.hlo_times import FROM_HOST, TO_HOST, HloTimes, host_copy_of, is_convolution
 from rhino.errors import RhinoError
 from rhino.machine import Cluster
@@ -207,9 +207,9 @@ class _Simulation:
                 now_s += work.seconds
         self.starting.end()
         if depth:
-            between = _between(computation, products).intersection(sent)
-            longest_s = max((seconds for name, seconds in sent.items() if name not in between), default=0.0)
-            self.awaited.update(dict.fromkeys(sorted(between), longest_s))
+            waiting = between(computation, products).intersection(sent)
+            longest_s = max((seconds for name, seconds in sent.items() if name not in waiting), default=0.0)
+            self.awaited.update(dict.fromkeys(sorted(waiting), longest_s))
         return now_s
 
     def _wait(self, kind: str, source: str, now_s: float, end_s: float, executions: int) -> float:
@@ -262,30 +262,6 @@ class _Simulation:
         self, one: Instruction, kind: str, stream: str, start_s: float, seconds: float, executions: int, depth: int
     ) -> None:
         self.events.append(Event(one.name, kind, stream, start_s, seconds, executions, _source(one), depth))
-
-
-def _between(body: Computation, products: AbstractSet[str]) -> set[str]:
-    """What follows from one of these instructions of a loop's body, and another follows from, also in the next trip."""
-    after: set[str] = set()
-    for one in body.instructions.values():
-        if any(v in products or v in after for v in one.operands):
-            after.add(one.name)
-    before: set[str] = set()
-    carried, root = body.instructions[body.root].operands, body.instructions[body.root]
-    found = -1
-    while len(before) > found:
-        found = len(before)
-        for one in reversed(body.instructions.values()):
-            if one is not root and (one.name in products or one.name in before):
-                before.update(one.operands)
-                at = tuple_index(one)
-                if at is not None and root.opcode == "tuple" and _is_parameter(body, one.operands[0]):
-                    before.add(carried[at])
-    return after & before
-
-
-def _is_parameter(body: Computation, name: str) -> bool:
-    return body.instructions[name].opcode == "parameter"
 
 
 def _is_synchronous(instruction: Instruction) -> bool:

@@ -19,10 +19,9 @@ from rhino.sharding.symmetry import Quotient
 
 # What a gradient goes through from its product to its stack, as large as it is.
 _ON_THE_WAY = stablehlo("convert reshape transpose broadcast_in_dim reduce") | CONSTRAINTS
-
-
 # Windows: where no loop is, in loops that sum gradients, and in others. A step without the second has one for all.
 _OUTSIDE, _SUMMING, _OTHER = range(3)
+_ALL_OUTSIDE = (1.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,6 @@ class Hiding:
         return self.shares.get(k, _ALL_OUTSIDE)
 
 
-_ALL_OUTSIDE = (1.0, 0.0, 0.0)
-
-
 def hiding(
     problem: Problem,
     quotient: Quotient,
@@ -70,25 +66,28 @@ def hiding(
       seconds: per op, of its undivided computing in a step.
     """
     graph, made = problem.graph, _rows(problem.graph)
-    around = _loops(graph)
     summing = {
-        around[transfer.op]
+        _loop_around(graph, transfer.op)
         for transfer, _ in quotient.transfers
         if transfer.kind == "define" and transfer.index in gradients and transfer.value in made
     }
     if not summing:
         return Hiding(windows)
-    window_of = [_OUTSIDE if loop < 0 else _SUMMING if loop in summing else _OTHER for loop in around]
+
+    def window_of(o: int) -> int:
+        loop = _loop_around(graph, o)
+        return _OUTSIDE if loop < 0 else _SUMMING if loop in summing else _OTHER
+
     within = {}
     for transfer, _ in quotient.transfers:
         alike = [problem.transfers[t] for t in quotient.alike[transfer.index]]
         # What leaves the loop is not made there.
-        found = [window_of[t.op] if t.late == t.trips else _OUTSIDE for t in alike]
+        found = [window_of(t.op) if t.late == t.trips else _OUTSIDE for t in alike]
         within[transfer.index] = max(range(len(windows)), key=found.count)
     spent = [[0.0] * len(windows) for _ in quotient.counts]
     for n, node in enumerate(problem.nodes):
         for op in node.ops:
-            spent[quotient.klass[n]][window_of[op]] += seconds[op]
+            spent[quotient.klass[n]][window_of(op)] += seconds[op]
     shares = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
     return Hiding(windows, shares, within)
 
@@ -111,10 +110,7 @@ def _is_as_large(graph: Graph, op: Op) -> bool:
     return graph.values[op.operands[0]].elements == graph.values[op.results[0]].elements
 
 
-def _loops(graph: Graph) -> list[int]:
-    """Per op, the loop whose body it is in; -1 for none."""
-    found: list[int] = []
-    for op in graph.ops:
-        parent = op.parent
-        found.append(parent if parent < 0 or graph.ops[parent].name == "stablehlo.while" else found[parent])
-    return found
+def _loop_around(graph: Graph, o: int) -> int:
+    """The loop whose body an op is in; -1 for none."""
+    op = graph.ops[o]
+    return graph.values[(*op.results, *op.operands)[0]].loop
