@@ -23,12 +23,10 @@ from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
 from rhino.dialect.sdy import SHARDING, overlap
 from rhino.ir.layouts import split_by
+from rhino.program.operations import PASSING
 
 # What a gradient goes through from its product to its stack. Zeros stay zeros.
-_ON_THE_WAY = (
-    "stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim",
-    "sdy.sharding_constraint",
-)  # fmt: skip
+_ON_THE_WAY = PASSING | {"sdy.sharding_constraint"}
 
 
 _Meshes = Mapping[str, Mapping[str, int]]  # sizes of axes, by name of the mesh

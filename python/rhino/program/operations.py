@@ -21,6 +21,8 @@ HEAVY = CONTRACTIONS | WINDOWED | stablehlo("gather scatter sort fft cholesky tr
 SOURCES = stablehlo("constant iota")
 # The tag of a reshape that only takes apart what the operation behind it reads as it was.
 APART = "apart"
+# What a gradient goes through from its product to the stack of its layers, its elements all there.
+PASSING = stablehlo("convert reshape transpose broadcast_in_dim")
 BRANCHES = stablehlo("case if")
 # Their regions are programs; those of others are scalar combiners.
 NESTING = BRANCHES | stablehlo("while")

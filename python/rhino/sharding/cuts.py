@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, shortened
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import free_parts, shorter
+from rhino.sharding.kept import free_parts, shorter
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL
 from rhino.sharding.returning import made_bytes, passing_bytes

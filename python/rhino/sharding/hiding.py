@@ -12,13 +12,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from rhino.program.data import Graph, Op
-from rhino.program.operations import CONSTRAINTS, stablehlo
+from rhino.program.operations import CONSTRAINTS, PASSING
 from rhino.program.orders import stacked
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 
-# What a gradient goes through from its product to its stack, as large as it is.
-_ON_THE_WAY = stablehlo("convert reshape transpose broadcast_in_dim reduce") | CONSTRAINTS
+# What a gradient goes through from its product to its stack, as large as it is; a sum of one element is one, too.
+_ON_THE_WAY = PASSING | CONSTRAINTS | {"stablehlo.reduce"}
 # Windows: where no loop is, in loops that sum gradients, and in others. A step without the second has one for all.
 _OUTSIDE, _SUMMING, _OTHER = range(3)
 _ALL_OUTSIDE = (1.0, 0.0, 0.0)

@@ -13,7 +13,7 @@ from rhino.program.memory import lifetimes
 from rhino.sharding.costs import Costs
 from rhino.sharding.cuts import AIM
 from rhino.sharding.descent import Descent
-from rhino.sharding.evaluate import local_bytes, memory
+from rhino.sharding.kept import local_bytes, memory
 
 _NAMED = 4
 

@@ -13,7 +13,7 @@ from rhino.program.memory import Lifetimes
 from rhino.sharding.costs import States
 from rhino.sharding.cuts import MemoryRow, cut_at
 from rhino.sharding.descent import Descent, Setting, descend, jointly, start_from_nothing
-from rhino.sharding.evaluate import memory
+from rhino.sharding.kept import memory
 
 _MAX_CUTS = 12
 _HALVINGS = 6

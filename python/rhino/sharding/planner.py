@@ -23,8 +23,9 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.crowding import cleared
 from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
-from rhino.sharding.evaluate import memory, predict
+from rhino.sharding.evaluate import predict
 from rhino.sharding.infeasible import explain
+from rhino.sharding.kept import memory
 from rhino.sharding.levels import AT_ONCE, COSTLY, FEW, LEVEL_OF_FEW, LEVELS, Effort, SearchLevel
 from rhino.sharding.limit import Limit, smallest, within
 from rhino.sharding.meshes import (

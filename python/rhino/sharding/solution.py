@@ -10,8 +10,9 @@ from functools import cached_property
 
 from rhino.program.alternative import Alternative
 from rhino.program.data import Dims
+from rhino.sharding.converted import ConvertedCopy, copies, outputs
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.evaluate import ConvertedCopy, Prediction, copies, outputs
+from rhino.sharding.evaluate import Prediction
 from rhino.sharding.layout import Layout, Order, Placed
 from rhino.sharding.nesting import nest
 from rhino.sharding.problem import Node, Problem

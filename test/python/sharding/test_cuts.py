@@ -10,7 +10,7 @@ from rhino.program.memory import lifetimes
 from rhino.sharding import Options
 from rhino.sharding.cuts import arguments_cut, cut_at, impossible, row
 from rhino.sharding.descent import Setting, descend
-from rhino.sharding.evaluate import memory
+from rhino.sharding.kept import memory
 from rhino.sharding.levels import LEVELS
 from rhino.sharding.meshes import named
 from rhino.sharding.planner import MeshSearch

@@ -23,7 +23,7 @@ from rhino.program.memory import lifetimes
 from rhino.program.siblings import merged
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cuts import cut_at
-from rhino.sharding.evaluate import local_bytes, memory, shorter
+from rhino.sharding.kept import local_bytes, memory, shorter
 from rhino.sharding.sliced import sliced
 from rhino.sharding.stacks import stacks
 from rhino.xla.catalogue import behaviour

@@ -21,7 +21,8 @@ from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Options, Solution, plan_sharding
 from rhino.sharding.cuts import cut_at, row
-from rhino.sharding.evaluate import memory, predict
+from rhino.sharding.evaluate import predict
+from rhino.sharding.kept import memory
 from rhino.sharding.landing import landings
 from rhino.sharding.program import AxisProgram
 

@@ -19,7 +19,7 @@ from rhino.ir.write_layouts import annotate
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Options, Solution, plan_sharding
-from rhino.sharding.evaluate import memory
+from rhino.sharding.kept import memory
 
 ROWS, WIDTH = 32768, 1024
 BF16 = jnp.bfloat16

@@ -14,7 +14,7 @@ from test_kept import planned, ratio
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Solution
-from rhino.sharding.evaluate import memory
+from rhino.sharding.kept import memory
 from rhino.sharding.waiting import waiting
 
 MIB = 2**20

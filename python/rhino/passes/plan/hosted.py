@@ -16,8 +16,8 @@ from rhino.program.data import Graph
 from rhino.program.hosted import HostedUpdate, hosted_updates
 from rhino.sharding import Options, Solution
 from rhino.sharding.cuts import AIM
-from rhino.sharding.evaluate import local_bytes
 from rhino.sharding.form_bounds import Form
+from rhino.sharding.kept import local_bytes
 from rhino.sharding.parts import WORTH
 
 # Numbers of updates that are searched besides all.

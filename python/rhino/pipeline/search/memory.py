@@ -22,7 +22,7 @@ def stage_memory(
 
     Args:
       local, copies: bytes of each value on one device of its stage, and the converted copies that ops read, as
-        `rhino.sharding.evaluate.spans` gives them.
+        `rhino.sharding.kept.spans` gives them.
     """
     first, last = staging.loop, graph.ops[staging.loop].region_end - 1
     stages = staging.stages

@@ -23,7 +23,7 @@ from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, lifetimes
 from rhino.sharding.carry import carry
 from rhino.sharding.cones import build_problem
-from rhino.sharding.evaluate import spans, split_axes
+from rhino.sharding.kept import spans, split_axes
 from rhino.sharding.planner import MeshSearch, Options
 from rhino.sharding.problem import Problem
 from rhino.sharding.solution import Solution
