@@ -43,7 +43,8 @@ _LATER = OtherTrips(sums_later=True)
 # With sums at once, products that make gradients are not free to be beside gathers; but gathers that fill a trip may be
 # in the way of those of activations. XLA's order is that of a list, and neither is always better.
 _EARLIER = (OtherTrips(sums_later=True, gathers_earlier="all"), OtherTrips(gathers_earlier="first"))
-# Where computing waits for so much of a step even so, sums are combined up to so many bytes.
+# Where computing waits for so much of a step even so, sums are combined up to so many bytes: XLA runs one at a time, so
+# that between others of the trip there is room for a small one.
 _MUCH, _SMALL = 0.1, 2**20
 _COMBINED = "xla_gpu_all_reduce_combine_threshold_bytes"
 # Compiles a program with options of XLA's beside Rhino's own.
@@ -129,9 +130,10 @@ def _otherwise(compiler: Compiler, cluster: Cluster, options: Mapping[str, Any])
     found = [(first.timeline(cluster), first)]
     found.extend(_by_profile(compiler, found[0], cluster, options))
     if _COMBINED not in options and _waits(_shortest(found)[0], _SUMS, _MUCH):
-        # Between other collectives of the trip there is room for a small one: one runs at a time.
-        smaller = compiler({_COMBINED: _SMALL, **options})
+        small = {_COMBINED: _SMALL, **options}
+        smaller = compiler(small)
         found.append((smaller.timeline(cluster), smaller))
+        found.extend(_by_profile(compiler, found[-1], cluster, small))
     yield from found
 
 
