@@ -112,5 +112,8 @@ def _is_as_large(graph: Graph, op: Op) -> bool:
 
 def _loop_around(graph: Graph, o: int) -> int:
     """The loop whose body an op is in; -1 for none."""
-    op = graph.ops[o]
-    return graph.values[(*op.results, *op.operands)[0]].loop
+    # Not by values: a call may have neither operands nor results.
+    at = graph.ops[o].parent
+    while at >= 0 and graph.ops[at].name != "stablehlo.while":
+        at = graph.ops[at].parent
+    return at

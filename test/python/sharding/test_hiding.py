@@ -31,6 +31,16 @@ def scanned(weights: Weights, x: jax.Array) -> jax.Array:
     return (jax.lax.scan(layer, x, weights)[0] ** 2).mean()
 
 
+def telling(weights: Weights, x: jax.Array) -> jax.Array:
+    """A layer of which calls a function that is given nothing, and gives nothing."""
+
+    def told(h: jax.Array, w: Weights) -> tuple[jax.Array, None]:
+        jax.debug.print("a layer")
+        return layer(h, w)
+
+    return (jax.lax.scan(told, x, weights)[0] ** 2).mean()
+
+
 def unrolled(weights: Weights, x: jax.Array) -> jax.Array:
     for i in range(LAYERS):
         x, _ = layer(x, (weights[0][i], weights[1][i]))
@@ -55,8 +65,9 @@ def graph_with(gradient: Callable[[Weights, jax.Array], Weights], rows: int = 51
     return graph_of(training(gradient), weights, spec(rows, width), donate=(0,))
 
 
-def test_a_loop_over_layers_backwards() -> None:
-    graph = graph_with(jax.grad(scanned))
+@pytest.mark.parametrize("loss", [scanned, telling])
+def test_a_loop_over_layers_backwards(loss: Callable[[Weights, jax.Array], jax.Array]) -> None:
+    graph = graph_with(jax.grad(loss))
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
     found = ProgramTimes.of(problem, quotient, TimeModel(Cluster.load("dgx-h100:2"))).hiding
