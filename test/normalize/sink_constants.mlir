@@ -5,6 +5,8 @@
 // COUNT: 2 carried
 // COUNT: 2 carried
 // COUNT-NEXT: 1 barred
+// COUNT: 1 carried
+// COUNT-NEXT: 1 barred
 // COUNT: 0 carried
 
 // jax took the causal mask and the array of -inf out of the scan; both are made in it again, and the loop carries two
@@ -77,6 +79,33 @@ func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   }
   %last = stablehlo.negate %r#2 : tensor<4xf32>
   return %r#1, %last : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Complex numbers, whose constants the bindings cannot read.
+// CHECK-LABEL: func.func @main
+// CHECK: stablehlo.while(%{{[^,]*}} = %{{[^,]*}}, %[[H:[^ ]*]] = %{{[^,)]*}}) : tensor<i32>, tensor<4xcomplex<f32>>
+// CHECK: do {
+// CHECK: %[[G:.*]] = stablehlo.optimization_barrier %[[H]] : tensor<4xcomplex<f32>>
+// CHECK: stablehlo.multiply %[[G]], %{{.*}} : tensor<4xcomplex<f32>>
+func.func @main(%x: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
+  %c = stablehlo.constant dense<(1.000000e+00,2.000000e+00)> : tensor<complex<f32>>
+  %half = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<complex<f32>>) -> tensor<4xcomplex<f32>>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %r:3 = stablehlo.while(%i = %zero, %h = %x, %b = %half) : tensor<i32>, tensor<4xcomplex<f32>>, tensor<4xcomplex<f32>>
+  cond {
+    %three = stablehlo.constant dense<3> : tensor<i32>
+    %0 = stablehlo.compare LT, %i, %three, SIGNED : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %0 : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %0:2 = stablehlo.optimization_barrier %h, %b : tensor<4xcomplex<f32>>, tensor<4xcomplex<f32>>
+    %1 = stablehlo.multiply %0#0, %0#1 : tensor<4xcomplex<f32>>
+    %2 = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %2, %1, %b : tensor<i32>, tensor<4xcomplex<f32>>, tensor<4xcomplex<f32>>
+  }
+  return %r#1 : tensor<4xcomplex<f32>>
 }
 
 // -----

@@ -12,6 +12,7 @@ from math import inf
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from rhino.dialect.constants import value_of
 from rhino.dialect.functions import walk
 
 # What Shardy makes once where two are equal, and XLA for each reader.
@@ -76,9 +77,7 @@ def _key(value: ir.Value) -> Hashable:
         return value
     op = value.owner
     if op.name == "stablehlo.constant":
-        if isinstance(ir.RankedTensorType(value.type).element_type, ir.ComplexType):
-            return op.get_asm(large_elements_limit=1).partition("=")[2]  # the bindings cannot read its attribute
-        return op.attributes["value"]
+        return value_of(op)
     if len(op.operands) and op.operands[0].type == value.type:
         return _key(op.operands[0])
     given = [(name, op.attributes[name]) for name in op.attributes]

@@ -6,10 +6,14 @@ Owns what the bindings cannot do for every element type: unsigned integers of 64
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
+from math import inf, prod
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
+
+from rhino.dialect.functions import attributes_of
 
 # A constant's value as it is printed, if it is the same everywhere; how zero looks, that with a sign included, and one.
 _SPLAT = re.compile(r"dense<([^<>]*)> :")
@@ -67,13 +71,39 @@ def is_ones(op: ir.Operation) -> bool:
     return _printed(op) in _ONES
 
 
+def numbers_of(constant: ir.Operation) -> float:
+    """How many numbers a constant is written as, one if it is the same everywhere; inf where they are elsewhere."""
+    if _is_complex(constant):
+        return 1 if _printed(constant) else prod(constant.results[0].type.shape)
+    value = constant.attributes["value"]
+    if not isinstance(value, ir.DenseElementsAttr):
+        return inf
+    return 1 if value.is_splat else len(value)
+
+
+def value_of(constant: ir.Operation) -> Hashable:
+    """The numbers of a constant, equal to those of another that has the same."""
+    return constant.get_asm().partition("=")[2] if _is_complex(constant) else constant.attributes["value"]
+
+
+def told_attributes(op: ir.Operation) -> Hashable:
+    """The attributes of an operation, equal to those of another that has the same."""
+    if op.name == "stablehlo.constant" and _is_complex(op):
+        return value_of(op)
+    return frozenset(attributes_of(op).items())
+
+
+def _is_complex(constant: ir.Operation) -> bool:
+    """Whether the bindings cannot read the attribute of a constant: they raise, or end the process."""
+    return isinstance(constant.results[0].type.element_type, ir.ComplexType)
+
+
 def _printed(op: ir.Operation) -> str:
     """How the one value of a constant is printed; nothing for others."""
     if op.name != "stablehlo.constant":
         return ""
-    kind: Any = op.results[0].type
-    if isinstance(kind.element_type, ir.ComplexType):
-        text = op.get_asm(large_elements_limit=1)  # the bindings cannot read its attribute
+    if _is_complex(op):
+        text = op.get_asm(large_elements_limit=1)
     else:
         # The attribute's text: an operation's names the values of all its function first.
         value = op.attributes["value"]

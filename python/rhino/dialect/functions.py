@@ -155,3 +155,9 @@ def _attributes(function: ir.Operation, key: str, count: int) -> list[dict[str, 
 def _set_attributes(function: ir.Operation, key: str, attributes: Sequence[Mapping[str, ir.Attribute]]) -> None:
     with function.context:
         function.attributes[key] = ir.ArrayAttr.get([ir.DictAttr.get(dict(given)) for given in attributes])
+
+
+def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
+    """The attributes of an operation by name. Iterating gives names or pairs, as the version of jaxlib has it."""
+    named = [op.attributes[i] for i in range(len(op.attributes))]
+    return {one.name: one.attr for one in named}

@@ -11,6 +11,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect.constants import splat
+from rhino.dialect.functions import attributes_of
 
 
 def widen(
@@ -57,12 +58,6 @@ def widen(
     for old, result in zip(loop.results, list(new.results)[:count], strict=True):
         old.replace_all_uses_with(result)
     return new
-
-
-def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
-    """The attributes of an operation by name. Iterating gives names or pairs, as the version of jaxlib has it."""
-    named = [op.attributes[i] for i in range(len(op.attributes))]
-    return {one.name: one.attr for one in named}
 
 
 def narrow(loop: ir.Operation, positions: Sequence[int]) -> ir.Operation:

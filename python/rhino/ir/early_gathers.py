@@ -13,8 +13,9 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
-from rhino.dialect.functions import copy_all, owner_of, walk
-from rhino.dialect.loops import attributes_of, widen
+from rhino.dialect.constants import told_attributes
+from rhino.dialect.functions import attributes_of, copy_all, owner_of, walk
+from rhino.dialect.loops import widen
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.layouts import split_by
 from rhino.program.elementwise import ELEMENTWISE
@@ -98,9 +99,7 @@ def _signature(v: Any, known: dict[Any, Any]) -> Any:
     if op is None or op.name not in _LIGHT:
         return v
     if v not in known:
-        attributes = attributes_of(op)
-        named = tuple((name, str(attributes[name])) for name in sorted(attributes))
-        known[v] = (op.name, named, str(v.type), tuple(_signature(u, known) for u in op.operands))
+        known[v] = (op.name, told_attributes(op), v.type, tuple(_signature(u, known) for u in op.operands))
     return known[v]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -320,7 +321,7 @@ class _Importer:
             return offered(op, rule)
         if (op.name.startswith("chlo.") or op.name in CONSTRAINTS) and len(op.results) == 1:
             return self.identity_rule(op)
-        return None
+        return self.squeezed_rule(op) if op.name == "stablehlo.reshape" else None
 
     def identity_rule(self, op: Any) -> Rule | None:
         """Shardy has no rules for chlo and its own constraints; where all shapes are equal they get the obvious one."""
@@ -329,6 +330,16 @@ class _Importer:
             return None
         dims = tuple((i,) for i in range(len(shape)))
         return Rule(shape, (dims,) * len(op.operands), (dims,))
+
+    def squeezed_rule(self, op: Any) -> Rule | None:
+        """Shardy has no rules for views of empty tensors; those that differ in dimensions of one alone get one."""
+        shapes = [_shape_and_dtype(v.type, v)[0] for v in (op.operands[0], op.results[0])]
+        sizes, others = (tuple(n for n in shape if n != 1) for shape in shapes)
+        if sizes != others:
+            return None
+        numbers = [count() for _ in shapes]
+        read, made = (tuple((next(f),) if n != 1 else () for n in s) for s, f in zip(shapes, numbers, strict=True))
+        return Rule(sizes, (read,), (made,))
 
     def flops(self, op: Any, record: Op) -> int:
         values = self.graph.values

@@ -17,8 +17,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import sdy
 from rhino.dialect.constants import is_zeros
-from rhino.dialect.functions import copy_all, owner_of, walk
-from rhino.dialect.loops import attributes_of, widen
+from rhino.dialect.functions import attributes_of, copy_all, owner_of, walk
+from rhino.dialect.loops import widen
 from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
 from rhino.dialect.sdy import SHARDING, overlap

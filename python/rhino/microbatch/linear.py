@@ -19,7 +19,10 @@ _MOVES = frozenset(
     """stablehlo.transpose stablehlo.reshape stablehlo.broadcast_in_dim stablehlo.slice stablehlo.dynamic_slice
     stablehlo.reverse stablehlo.gather sdy.sharding_constraint sdy.reshard stablehlo.copy""".split()
 )
-_JOINS = frozenset({"stablehlo.add", "stablehlo.subtract", "stablehlo.add_any", "stablehlo.concatenate"})
+_JOINS = frozenset(
+    {"stablehlo.add", "stablehlo.subtract", "stablehlo.add_any", "stablehlo.concatenate", "stablehlo.complex"}
+)
+_SIGNS = frozenset({"stablehlo.negate", "stablehlo.real", "stablehlo.imag"})
 # Linear in each of their operands, but not in both at once.
 PRODUCTS = CONTRACTIONS | {"stablehlo.multiply"}
 
@@ -49,7 +52,7 @@ def keeps_partial(
     if kind.kind != "add":
         return None
     linear = (
-        (name == "stablehlo.negate")
+        name in _SIGNS
         or (name in _JOINS and all(summed))
         or (name == "stablehlo.convert" and _converts(graph, op, nested))
         or (name == "stablehlo.pad" and first and zero[1])
@@ -83,6 +86,6 @@ def is_late(graph: Graph, op: Op, operand: int) -> bool:
 
 def keeps_zero(op: Op, zero: Sequence[bool]) -> bool:
     """Whether the result is zero everywhere, given which operands are."""
-    if op.name in _MOVES or op.name in ("stablehlo.negate", "stablehlo.convert"):
+    if op.name in _MOVES or op.name in _SIGNS or op.name == "stablehlo.convert":
         return zero[0]
     return bool(zero) and op.name in (*_JOINS, "stablehlo.pad") and all(zero)

@@ -180,6 +180,23 @@ def test_chlo_ops_of_one_shape_are_element_wise() -> None:
     assert op.rule.operands == op.rule.results == (((0,), (1,)),)
 
 
+@pytest.mark.parametrize(
+    ("read", "made", "factors"),
+    [
+        ("1x16x0x8", "16x0x8", (((), (0,), (1,), (2,)), ((0,), (1,), (2,)))),  # as a loop cuts out a layer's
+        ("0x4", "4x0", None),
+        ("2x0", "0", None),
+    ],
+)
+def test_views_of_nothing_keep_what_only_loses_dimensions_of_one(read: str, made: str, factors: Any) -> None:
+    text = f"""func.func @main(%x: tensor<{read}xf32>) -> tensor<{made}xf32> {{
+  %0 = stablehlo.reshape %x : (tensor<{read}xf32>) -> tensor<{made}xf32>
+  return %0 : tensor<{made}xf32>
+}}"""
+    rule = only(import_graph(parsed(text)), "stablehlo.reshape").rule
+    assert (rule and (*rule.operands, *rule.results)) == factors
+
+
 def test_chlo_ops_that_change_shape_have_no_rule() -> None:
     graph = graph_of(lambda x: jax.lax.top_k(x, 2)[0], spec(4, 8))
     (op,) = (op for op in graph.ops if op.name.startswith("chlo."))

@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.attributes import RhinoSums
 from rhino.dialect.constants import splat
-from rhino.dialect.loops import attributes_of
+from rhino.dialect.functions import attributes_of
 from rhino.ir.microbatch.ops import reshaped
 from rhino.microbatch import OpCopy, Split
 

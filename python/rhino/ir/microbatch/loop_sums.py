@@ -14,7 +14,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect.constants import splat
-from rhino.dialect.loops import attributes_of, widen
+from rhino.dialect.functions import attributes_of
+from rhino.dialect.loops import widen
 from rhino.ir.microbatch.accumulate import only_written
 from rhino.ir.scans.loops import LOOP, READ, Scan, Stack, Uses, read_scan
 from rhino.program.data import Graph, Op

@@ -12,7 +12,8 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoStage
-from rhino.dialect.loops import attributes_of, widen
+from rhino.dialect.functions import attributes_of
+from rhino.dialect.loops import widen
 from rhino.pipeline.cut import StagePlan
 from rhino.pipeline.cut.rest import Combination
 from rhino.program.data import Graph

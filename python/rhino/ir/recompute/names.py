@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from rhino.dialect.loops import attributes_of
+from rhino.dialect.constants import told_attributes
 
 
 class Names:
@@ -50,8 +50,13 @@ class Names:
             return inner[value] if value in inner else self.of(value)
 
         regions = tuple(tuple(self._block(block, inner)) for region in op.regions for block in region)
-        attributes = frozenset(attributes_of(op).items())
-        return op.name, attributes, tuple(r.type for r in op.results), tuple(name(v) for v in op.operands), regions
+        return (
+            op.name,
+            told_attributes(op),
+            tuple(r.type for r in op.results),
+            tuple(name(v) for v in op.operands),
+            regions,
+        )
 
     def _block(self, block: Any, inner: dict[Any, Hashable]) -> Iterator[Hashable]:
         """Of a region's block, operation by operation; what is made in it is named by where."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.dialect.loops import attributes_of
+from rhino.dialect.functions import attributes_of
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.scans.flow import BARRIER, ScanCut
 from rhino.ir.scans.loops import LOOP

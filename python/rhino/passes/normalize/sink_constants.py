@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from jaxlib.mlir import ir
 
 from rhino.dialect import functions
+from rhino.dialect.constants import numbers_of
 from rhino.dialect.loops import narrow
 from rhino.passes.entry import main_function
 from rhino.passes.registry import Pass, PassLog, register
@@ -141,14 +142,9 @@ def _follow(value: Any, found: dict[Any, ir.Operation]) -> bool:
     op = value.owner.operation
     if value in found:
         return True
-    if op.name not in _CHEAP or len(found) >= _MOST or (op.name == "stablehlo.constant" and not _is_small(op)):
+    if op.name not in _CHEAP or len(found) >= _MOST or (op.name == "stablehlo.constant" and numbers_of(op) > _ELEMENTS):
         return False
     if not all(_follow(operand, found) for operand in op.operands):
         return False
     found[value] = op
     return True
-
-
-def _is_small(constant: ir.Operation) -> bool:
-    value = constant.attributes["value"]
-    return isinstance(value, ir.DenseElementsAttr) and (value.is_splat or len(value) <= _ELEMENTS)
