@@ -23,7 +23,7 @@ from rhino.machine.kernel_experiments import attention, convolution_share, convo
 from rhino.machine.local import host_memory_bytes, host_of, hosts_of
 from rhino.machine.model import Cluster, Device, Efficiency, Level
 from rhino.machine.protocol_fit import with_hosts_joined, with_protocols
-from rhino.machine.rates import KernelRates
+from rhino.machine.rates import CPU_TILE, TILE, KernelRates
 from rhino.program.operations import COLLECTIVES
 from rhino.xla import back_end
 
@@ -194,7 +194,8 @@ def with_kernels(cluster: Cluster, found: Mapping[str, Any], multiprocessors: in
     # The profiler tells kernels without what is between them.
     between_s = found["launch"] if multiprocessors > 1 else 0.0
     timed = {dtype: [(*sizes, s + between_s) for *sizes, s in measured] for dtype, measured in shapes.items()}
-    products = {dtype: fit_products(measured, multiprocessors) for dtype, measured in timed.items()}
+    tile = CPU_TILE if cluster.device.xla_target == "cpu" else TILE
+    products = {dtype: fit_products(measured, multiprocessors, tile) for dtype, measured in timed.items()}
     attentions = {way: fit_attention(samples) for way, samples in (found.get("attention") or {}).items()}
     measured = found.get("elements")
     element = element_rates(measured, cluster.device.memory_bandwidth_bytes_s) if measured else None

@@ -53,8 +53,9 @@ class Experiments:
 # Small collectives of threads give the latency. Their rate comes from one that no cache holds, as none holds a model.
 CPU = Experiments(
     512, 32 << 20, (4 << 10, 64 << 10, 32 << 20), 0.3, fresh=1 << 20, alone=1 << 28,
-    products=tuple(product((1, 8), (64, 512), (64, 512), (64, 512))), products_of=("f32", "bf16"),
-    ways=("nn", "nt", "tn"), convolutions=((8, 32, 64),),
+    # The last are many small ones: an interaction of features, a head of attention.
+    products=(*product((1, 8), (64, 512), (64, 512), (64, 512)), (512, 8, 8, 32), (64, 32, 32, 64)),
+    products_of=("f32", "bf16"), ways=("nn", "nt", "tn"), convolutions=((8, 32, 64),),
 )  # fmt: skip
 _SIDES = (256, 1024, 4096)
 GPU = Experiments(

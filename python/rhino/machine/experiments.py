@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from math import ceil
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -137,9 +138,10 @@ class DeviceBench:
     def seconds(
         self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int, others: Others = tuple
     ) -> float:
-        """Least seconds, by a clock, of one of many applications of `step`, each to what the one before has made.
+        """Seconds, by a clock, of one of many applications of `step`, each to what the one before has made.
 
-        The least, not the median: on a machine that others use too, it is what changes least from one run to the next.
+        On GPUs the least: on a machine that others use too, it is what changes least from one run to the next. CPU
+        devices share cores, and threads wait for each other in steps as they do here: there it is the median.
 
         Args:
           step: gives what it has, a row of a [devices, *shape] array, anew.
@@ -150,10 +152,11 @@ class DeviceBench:
         several(1)
         # Processes that share cores take turns on them: what counts is what all get done in a while, not in a turn.
         # As many in every process: else one would wait for a collective that the others do not start.
-        first, parts = several(1), 3
+        first, parts = several(1), 5
         count = 1 if _alone() else max(1, round(self.effort.seconds / parts / first))
         rounds = max(parts, ceil(self.effort.seconds / first / count))
-        return min(several(count) for _ in range(rounds)) / repeat
+        found = [several(count) for _ in range(rounds)]
+        return (min(found) if self.gpu else median(found)) / repeat
 
     def _clocked(
         self, step: Callable[..., Any], shape: tuple[int, ...], dtype: Any, repeat: int, others: Others

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rhino.machine.rates import AttentionRates, ProductRates
+from rhino.machine.rates import TILE, AttentionRates, ProductRates
 
 _ROUNDS = 50
 # Relative errors below this are as good as none.
@@ -22,19 +22,25 @@ Measured = tuple[int, int, int, int, float]
 MeasuredAttention = tuple[float, float, float, float]
 
 
-def fit_products(samples: Sequence[Measured], multiprocessors: int) -> ProductRates:
+def fit_products(samples: Sequence[Measured], multiprocessors: int, tile: int = TILE) -> ProductRates:
     """The parameters, none of them negative, with the least sum of relative errors over measured products.
 
     Relative errors are weighed by themselves until they settle, so that a few odd kernels do not pull all others.
+    `tile` is the side of the tiles that are counted.
 
     Raises:
       ValueError: fewer samples than parameters.
     """
     if len(samples) < 4:
         raise ValueError(f"{len(samples)} products cannot tell 4 parameters")
-    units = [ProductRates(*unit) for unit in np.eye(4).tolist()]
+
+    def rates(found: npt.NDArray[np.float64]) -> ProductRates:
+        start_s, tile_s, tile_depth_s, depth_s = found.tolist()
+        return ProductRates(start_s, tile_s, tile_depth_s, depth_s, tile)
+
+    units = [rates(unit) for unit in np.eye(4)]
     terms = np.array([[unit.seconds(b, m, n, k, multiprocessors) for unit in units] for b, m, n, k, _ in samples])
-    return ProductRates(*least_relative(terms, np.array([seconds for *_, seconds in samples])).tolist())
+    return rates(least_relative(terms, np.array([seconds for *_, seconds in samples])))
 
 
 def fit_attention(samples: Sequence[MeasuredAttention]) -> AttentionRates:

@@ -7,14 +7,17 @@ Knows one device: no programs, no meshes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 
 from rhino.program.work import Work
 from rhino.schema.kinds import Float, Int, MapOf
 from rhino.schema.records import described, record, told
 
-# Side of the square tiles in which work is counted. It is a unit of the fit, not what a library chooses.
+# Side of the square tiles in which work is counted. It is a unit of the fit, not what a library chooses; but a product
+# smaller than a tile takes as long as one, so on CPUs tiles are as small as what their inner loops make at once.
 TILE = 64
+CPU_TILE = 16
 # Rates are of these types; f8 stands for all of 8 bits and fewer.
 DTYPES = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
 _SECONDS = Float(0)
@@ -26,7 +29,7 @@ _LEAST_PART = 4096
 class ProductRates:
     """Seconds of `batch` products of [rows, depth] by [depth, columns] of one element type.
 
-    `start_s + tile_s w + tile_depth_s w depth + depth_s depth`, where w is the number of tiles of 64 x 64 that each
+    `start_s + tile_s w + tile_depth_s w depth + depth_s depth`, where w is the number of square tiles that each
     multiprocessor makes, at least 1: fewer tiles leave the others idle. Where they would, long sums are cut into parts,
     which are added up by another kernel.
     """
@@ -35,6 +38,7 @@ class ProductRates:
     tile_s: float = told(_SECONDS, "the seconds of a tile on every multiprocessor, besides its sums")
     tile_depth_s: float = told(_SECONDS, "the seconds of one element of each sum of such a tile")
     depth_s: float = told(_SECONDS, "the seconds of one element of the sums, however many tiles there are")
+    tile: int = told(Int(1), "the side of a tile", default=TILE)
 
     def seconds(self, batch: float, rows: float, columns: float, depth: float, multiprocessors: int) -> float:
         """Seconds of products of these sizes, which may be a device's shares of whole ones and so not whole."""
@@ -42,7 +46,7 @@ class ProductRates:
 
     def working_s(self, batch: float, rows: float, columns: float, depth: float, multiprocessors: int) -> float:
         """The same without the start."""
-        tiles = batch * ceil(rows / TILE) * ceil(columns / TILE)
+        tiles = batch * ceil(rows / self.tile) * ceil(columns / self.tile)
         parts = max(1, min(int(depth / _LEAST_PART), int(multiprocessors / max(tiles, 1.0))))
         w, part = max(1.0, tiles * parts / multiprocessors), depth / parts
         return w * (self.tile_s + self.tile_depth_s * part) + self.depth_s * part + self.start_s * (parts > 1)
@@ -52,7 +56,7 @@ class ProductRates:
 
         What a tile takes besides, reading and writing, does not: fitted to f8, bf16 and tf32 it differs by a quarter.
         """
-        return ProductRates(self.start_s, self.tile_s, self.tile_depth_s / times, self.depth_s / times)
+        return replace(self, tile_depth_s=self.tile_depth_s / times, depth_s=self.depth_s / times)
 
 
 @described

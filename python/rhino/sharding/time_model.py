@@ -64,7 +64,7 @@ class TimeModel:
     @property
     def starts_shared(self) -> bool:
         """Whether collectives that XLA combines cost one start (`rhino.sharding.combining`), or each its own."""
-        return True
+        return self.back_end.starts_shared  # XLA: starts-shared
 
     def batch_byte_s(self, graph: Graph, perfect_s: float) -> float:
         """Seconds that a byte of the batch counts for on a device that has more of it than an equal part.

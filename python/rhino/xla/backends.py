@@ -66,6 +66,7 @@ class BackEnd:
       sums_joined: all-reduces that become one copy what they sum into one operand, and out of it.
       refuses_algorithms: refuses a dot's `algorithm` (bfloat16 with float32 sums); it computes the same without.
       gathers_combined: independent all-gathers, and reduce-scatters, become one, as all-reduces do everywhere.
+      starts_shared: the tensors of one collective start together, not one after the other.
       options: what Rhino tells XLA, unless the caller says otherwise.
     """
 
@@ -90,6 +91,7 @@ class BackEnd:
     sums_joined: bool = True
     refuses_algorithms: bool = False
     gathers_combined: bool = True
+    starts_shared: bool = True
     options: Mapping[str, int] = field(default_factory=lambda: _GPU_OPTIONS, hash=False)
 
     def combined_bytes(self, kind: str) -> float:
@@ -106,6 +108,7 @@ class BackEnd:
 
 _CPU = BackEnd(
     gathers_combined=False,
+    starts_shared=False,
     sums_merge=False,
     sums_leave_loops=False,
     reduce_scatters=False,

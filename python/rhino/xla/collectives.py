@@ -223,6 +223,14 @@ COLLECTIVES = (
         where=TARGETS,
     ),
     Behaviour(
+        "starts-shared",
+        "The tensors of one collective start together. On CPUs each is sent by itself, one after the other, whatever "
+        "collective it is in.",
+        "AllReduceThunk, CollectiveThunk",
+        field="starts_shared",
+        unprobed="Only time tells: forty small sums take as long in one all-reduce as in forty.",
+    ),
+    Behaviour(
         "gathers-combined",
         "Independent all-gathers, and reduce-scatters, become one as well.",
         "AllGatherCombiner, ReduceScatterCombiner",

@@ -207,6 +207,18 @@ def test_convolutions_that_take_as_long_as_products_have_all_of_their_rate() -> 
     assert seconds > 0
 
 
+@pytest.mark.parametrize("gpu, seconds", [(True, 2e-3), (False, 3e-3)])
+def test_of_runs_the_least_counts_on_gpus_and_the_median_on_cpus(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, seconds: float
+) -> None:
+    bench = bench_here()
+    bench.gpu = gpu
+    # The first run warms up, the second says how many to make.
+    runs = iter((50e-3, 10e-3, 3e-3, 9e-3, 2e-3, 3e-3, 4e-3))
+    monkeypatch.setattr(bench, "_clocked", lambda *_: lambda count: next(runs))
+    assert bench.seconds(lambda x: x, (1,), float, 1) == pytest.approx(seconds)
+
+
 def test_what_products_leave_in_a_step_that_lasts_is_without_what_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four products of 1 ms take 5 ms in the end, beside 2 ms in which memory moves."""
     bench = bench_here(lasting_s=0.1, matrix=128, stream_bytes=1 << 20)

@@ -88,9 +88,17 @@ def test_gradients_are_combinable_and_activations_are_not() -> None:
     assert len(found) + len(activations) == len(quotient.transfers)
 
 
-def test_the_starts_of_gradients_count_once() -> None:
+@pytest.fixture(params=[False, True], ids=["apart", "shared"])
+def shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether CPUs start what XLA makes one collective of at once, as they do not and GPUs do."""
+    if request.param:
+        monkeypatch.setattr(TimeModel, "starts_shared", True)
+    return bool(request.param)
+
+
+def test_the_starts_of_gradients_count_once_where_they_are_shared(shared: bool) -> None:
     """Data parallelism of a small step: as many all-reduces as parameters, which XLA makes one."""
-    function, arguments = adam_step(6, 512, 64)
+    function, arguments = adam_step(6, 8192, 64)
     module = module_of(function, *arguments, donate=(0,))
     graph = import_graph(module)
     cpu = host(4, target="cpu", reduce_scatter=False)
@@ -104,8 +112,9 @@ def test_the_starts_of_gradients_count_once() -> None:
     assert solution.predicted.collectives["all-reduce"] >= 12
     assert dict(sent) == solution.predicted.comm_bytes
     comm = RingModel(cpu, (4,))
-    # Matrices have a start, and vectors.
-    whole = sum(comm.time("all-reduce", (0,), 6 * nbytes * 4) for nbytes in (64 * 64, 64))
+    # Matrices have a start, and vectors; or each has its own.
+    times, together = (1, 6) if shared else (6, 1)
+    whole = times * sum(comm.time("all-reduce", (0,), together * nbytes * 4) for nbytes in (64 * 64, 64))
     assert solution.predicted.comm_s == pytest.approx(whole)
     events = collectives(solution.costs, solution.states, every=True)
     assert sum(e.seconds * e.trips for e in events) == pytest.approx(whole)
@@ -117,7 +126,7 @@ def normalised(x: jax.Array) -> jax.Array:
     return jnp.tanh((x - mean) * jax.lax.rsqrt(squares - mean**2 + 1e-3))
 
 
-def test_sums_that_a_step_waits_for_are_combined_with_those_beside_them() -> None:
+def test_sums_that_a_step_waits_for_are_combined_with_those_beside_them(shared: bool) -> None:
     module = module_of(normalised, spec(64, 4096))
     graph = import_graph(module)
     cpu = host(4, target="cpu", reduce_scatter=False)
@@ -127,7 +136,9 @@ def test_sums_that_a_step_waits_for_are_combined_with_those_beside_them() -> Non
     counts, sent = compiled(module, graph, solution)
     assert counts == {"all-reduce": 1}
     assert dict(sent) == solution.predicted.comm_bytes
-    assert solution.predicted.comm_s == pytest.approx(RingModel(cpu, (4,)).time("all-reduce", (0,), 2 * 4 * 4096))
+    times, together = (1, 2) if shared else (2, 1)
+    one_s = RingModel(cpu, (4,)).time("all-reduce", (0,), together * 4 * 4096)
+    assert solution.predicted.comm_s == pytest.approx(times * one_s)
 
 
 def test_sums_that_follow_from_each_other_are_not() -> None:
