@@ -44,7 +44,9 @@ from bench.cpu_mesh import FOUND, KEEP, summary, table, unlike
 _HOSTS = 4
 _MODELS = ("gpt", "moe", "dlrm", "unet")
 MBITS = (200, 1000)
-_LOSS = 1e-3  # relative: plans add in different orders
+# Of the first losses, relative: plans add in different orders, and a router sends a token elsewhere by as little. From
+# parameters changed by 1e-6 of themselves the mixture of experts is 4.6e-4 off after three steps, 1.1e-3 after five.
+_LOSS, _COMPARED = 1e-3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def measure(case: Case, cluster: str, folder: Path, rounds: int, quick: bool) ->
     for row in rows.values():
         own = row["same_as"]
         row.update(step_time_s=spread(times[own]), losses=losses[own])
-    check_losses(losses, losses[FOUND], f"under {FOUND}", _LOSS)
+    check_losses(losses, losses[FOUND][:_COMPARED], f"under {FOUND}", _LOSS)
     result = {"case": case.name, **planned}
     return {**result, "summary": {**summary(result), **predicted_well(rows)}}
 

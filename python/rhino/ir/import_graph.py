@@ -337,8 +337,7 @@ class _Importer:
         sizes, others = (tuple(n for n in shape if n != 1) for shape in shapes)
         if sizes != others:
             return None
-        numbers = [count() for _ in shapes]
-        read, made = (tuple((next(f),) if n != 1 else () for n in s) for s, f in zip(shapes, numbers, strict=True))
+        read, made = (_numbered(shape) for shape in shapes)
         return Rule(sizes, (read,), (made,))
 
     def flops(self, op: Any, record: Op) -> int:
@@ -359,6 +358,12 @@ class _Importer:
         if name in SOURCES | NESTING | CONSTRAINTS:
             return 0
         return max(out, max((values[v].elements for v in record.operands), default=0))
+
+
+def _numbered(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The factors of each dimension: dimensions of more than one are numbered."""
+    numbers = count()
+    return tuple((next(numbers),) if n != 1 else () for n in shape)
 
 
 def _shape_and_dtype(kind: Any, v: Any) -> tuple[tuple[int, ...], str]:

@@ -283,6 +283,21 @@ def test_products_and_launches_are_timed_and_kept(tmp_path: Path) -> None:
     assert again.source_of("device.kernels.attention") == "measured here, cuDNN, bf16, 4 shapes"
 
 
+@pytest.mark.parametrize("name, dtype, tile", [("cpu", "f32", 16), ("dgx-a100", "bf16", 64)])
+def test_products_of_cpus_are_counted_in_small_tiles(name: str, dtype: str, tile: int, tmp_path: Path) -> None:
+    rates = ProductRates(start_s=1e-5, tile_s=0.0, tile_depth_s=1e-9, depth_s=0.0, tile=tile)
+    shapes = [(1, 64, 64, 64), (1, 512, 64, 64), (1, 512, 512, 512), (64, 8, 8, 32)]
+    found = {
+        f"products {dtype}": [(*sizes, rates.seconds(*sizes, 1)) for sizes in shapes],
+        "launch": 0.0,
+        "convolution": [(((64.0, 64.0, 64.0),), 1e-3)],
+    }
+    with_kernels(Cluster.load(name), found, 1, "measured here").save(tmp_path / "mine.yaml")
+    again = Cluster.load(tmp_path / "mine.yaml").device.product_rates(dtype)
+    assert again is not None and again.tile == tile
+    assert again.seconds(256, 7, 7, 32, 1) == pytest.approx(rates.seconds(256, 7, 7, 32, 1), rel=1e-3)
+
+
 def event(name: str | None, seconds: float) -> SimpleNamespace:
     """A kernel of a profile, or what belongs to no instruction."""
     return SimpleNamespace(stats=[("hlo_op", name)] if name else [], duration_ns=seconds * 1e9)
