@@ -4,24 +4,29 @@
 
 sdy.mesh @mesh = <["x"=2, "y"=4]>
 
-// A dot: the devices along both axes are batches of it. What scatters the gradient, y, is summed over first.
+// A dot: the devices along both axes are batches of it. What scatters the gradient, y, is summed over first, and what it
+// scatters lies outermost in what the loop hands on: the operands change places.
 // CHECK-LABEL: func.func @dot
 // CHECK: %[[LOOP:.*]]:4 = stablehlo.while(%[[I:.*]] = {{.*}}, %[[STACK:.*]] = {{.*}}, %[[BEFORE:.*]] = {{.*}}, %[[J:.*]] = {{.*}})
 // CHECK: do {
 // CHECK: %[[A:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x6xf32>) -> tensor<2x4x8x6xf32>
 // CHECK: %[[B:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x8xf32>) -> tensor<2x4x8x8xf32>
-// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %[[A]], %[[B]], batching_dims = [1, 0] x [1, 0], contracting_dims = [2] x [2]
+// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %[[B]], %[[A]], batching_dims = [1, 0] x [1, 0], contracting_dims = [2] x [2]
 // CHECK-SAME: [{"y"}, {"x"}, {}, {}]
-// CHECK-SAME: -> tensor<4x2x6x8xf32>
+// CHECK-SAME: -> tensor<4x2x8x6xf32>
 // CHECK: %[[Y:.*]] = stablehlo.reduce(%[[BEFORE]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
-// CHECK-SAME: [{"x"}, {}, {"y"}]
-// CHECK: %[[G:.*]] = stablehlo.reduce(%[[Y]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK-SAME: [{"x"}, {"y"}, {}]
+// CHECK: %[[SUM:.*]] = stablehlo.reduce(%[[Y]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK-SAME: [{"y"}, {}]
+// CHECK: %[[G:.*]] = stablehlo.transpose %[[SUM]], dims = [1, 0]
 // CHECK-SAME: [{}, {"y"}]
+// CHECK-SAME: -> tensor<6x8xf32>
 // CHECK: %[[ROW:.*]] = stablehlo.reshape %[[G]]
 // CHECK: %[[NEXT:.*]] = stablehlo.dynamic_update_slice %[[STACK]], %[[ROW]], %[[J]]
 // CHECK: stablehlo.return %{{.*}}, %[[NEXT]], %[[PARTS]], %[[I]]
 // CHECK: stablehlo.reduce(%[[LOOP]]#2
-// CHECK: %[[LAST:.*]] = stablehlo.reshape
+// CHECK: %[[TURNED:.*]] = stablehlo.transpose
+// CHECK: %[[LAST:.*]] = stablehlo.reshape %[[TURNED]]
 // CHECK: %[[ALL:.*]] = stablehlo.dynamic_update_slice %[[LOOP]]#1, %[[LAST]], %[[LOOP]]#3
 // CHECK: return %[[ALL]]
 // ONLY-LABEL: func.func @dot
@@ -47,6 +52,38 @@ func.func @dot(%a: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", 
     stablehlo.return %j, %next : tensor<i32>, tensor<3x6x8xf32>
   }
   return %r#1 : tensor<3x6x8xf32>
+}
+
+// What scatters the gradient of this dot divides the first dimension of it: that lies outermost as it is.
+// CHECK-LABEL: func.func @outermost
+// CHECK: do {
+// CHECK: %[[A:.*]] = stablehlo.reshape %{{.*}} : (tensor<64x4xf32>) -> tensor<2x4x8x4xf32>
+// CHECK: %[[B:.*]] = stablehlo.reshape %{{.*}} : (tensor<64x8xf32>) -> tensor<2x4x8x8xf32>
+// CHECK: stablehlo.dot_general %[[A]], %[[B]], batching_dims = [1, 0] x [1, 0]
+// CHECK-SAME: -> tensor<4x2x4x8xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @outermost(%a: tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}, %b: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}) -> tensor<3x4x8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x4x8xf32>
+  %r:2 = stablehlo.while(%i = %zero, %stack = %empty) : tensor<i32>, tensor<3x4x8xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {"y"}, {}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {}]> : tensor<64x4xf32>
+    %b0 = sdy.sharding_constraint %b <@mesh, [{"x", "y"}, {}]> : tensor<64x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}, {}]>]>} : (tensor<64x4xf32>, tensor<64x8xf32>) -> tensor<4x8xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}, {}]>]>} : (tensor<4x8xf32>) -> tensor<1x4x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}, {}]>]>} : (tensor<3x4x8xf32>, tensor<1x4x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x4x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<3x4x8xf32>
+  }
+  return %r#1 : tensor<3x4x8xf32>
 }
 
 // Two dimensions are summed, each split by an axis: both are batches, and one sum goes over both.

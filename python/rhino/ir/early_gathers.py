@@ -68,7 +68,7 @@ def _gathers(loop: ir.Operation, first: bool) -> list[_Gather]:
     enough = False
     for op in (one.operation for one in body.operations):
         enough = enough or (first and bool(found) and op.name in CONTRACTIONS)
-        if op.name != _MOVE or not _is_gather(op):
+        if op.name != _MOVE or not is_gather(op):
             continue
         signature = _signature(op.operands[0], known), str(op.attributes["sharding"])
         before = found.get(signature)
@@ -87,7 +87,8 @@ def _is_read_beside(op: ir.Operation, inside: Set[ir.Operation]) -> bool:
     return any(use.owner.operation not in inside for use in op.results[0].uses)
 
 
-def _is_gather(op: ir.Operation) -> bool:
+def is_gather(op: ir.Operation) -> bool:
+    """Whether a constraint leaves something less split than it is."""
     before, after = split_by(op.operands[0]), sdy.dims_of(op.attributes["sharding"])
     return any(a not in new for old, new in zip(before, after, strict=True) for a in old)
 

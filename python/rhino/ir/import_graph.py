@@ -36,7 +36,7 @@ from rhino.ir.kernel_calls import RULE, kernel_of, read_rule, rule_of
 from rhino.ir.local_sums import read_local_sums
 from rhino.ir.pins import read_pins
 from rhino.ir.rules import offered
-from rhino.ir.trips import trip_count
+from rhino.ir.trips import constant, trip_count
 from rhino.machine.model import rate_name
 from rhino.program.data import Argument, Graph, Kernel, Loose, Op, Rule, Value
 from rhino.program.operations import CONSTRAINTS, CONTRACTIONS, NESTING, PLACEMENT, SOURCES
@@ -297,7 +297,7 @@ class _Importer:
             for v, args in zip(record.operands, zip(*per_region, strict=True), strict=True):
                 if v in self.graph.hosted:
                     self.graph.hosted.update(args)
-            record.iterations = trip_count(op, ids, self.scalars, record)
+            record.iterations = trip_count(op, lambda v: self.scalars.get(ids[v]) if v in ids else constant(v))
             trips *= record.iterations
             if "rhino.microbatches" in op.attributes:
                 self.graph.microbatch_loop = record.index

@@ -43,6 +43,8 @@ class _Gradient:
       write: the dynamic_update_slice.
       split: of each operand of `made`, the dimensions that are summed and split, and the axes that do, major first.
       late: these axes in the order in which they are summed over: first those that then divide the result.
+      turn: the dimensions of the result in the order in which it is handed on: as it is, or of a dot with its operands
+        the other way round, where that has in front what the sum then divides.
     """
 
     position: int
@@ -51,6 +53,11 @@ class _Gradient:
     write: ir.Operation
     split: tuple[Mapping[int, tuple[str, ...]], ...]
     late: tuple[str, ...]
+    turn: tuple[int, ...]
+
+    @property
+    def is_turned(self) -> bool:
+        return self.turn != tuple(sorted(self.turn))
 
 
 def sum_later(module: ir.Module, axes: Sequence[str] = ()) -> int:
@@ -106,7 +113,33 @@ def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) 
         return None
     late = (*(a for a in divides if a in over), *(a for a in over if a not in divides))
     split = [{dims[k]: by for dims, by in found} for k in range(len(found[0][0]))]
-    return _Gradient(p, op, tuple(reversed(way)), write, tuple(split), late)
+    return _Gradient(p, op, tuple(reversed(way)), write, tuple(split), late, _turn(op, result, late[0]))
+
+
+def _turn(op: ir.Operation, result: Sequence[Sequence[str]], axis: str) -> tuple[int, ...]:
+    """The order of a result's dimensions in which the one that an axis divides comes first, if a dot can make it so.
+
+    What a loop hands on lies as its type says, and of any other dimension it would be turned around first.
+    XLA: scattered-outermost
+    """
+    same = tuple(range(len(result)))
+    if op.name != "stablehlo.dot_general":
+        return same
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    left = op.operands[0].type.rank - len(numbers.lhs_contracting_dimensions)
+    turned = (*same[left:], *same[:left])
+    alone = not numbers.lhs_batching_dimensions and axis in (result[left] if left < len(result) else ())
+    return turned if alone and _is_symmetric(op) else same
+
+
+def _is_symmetric(op: ir.Operation) -> bool:
+    """Whether a dot says the same of both of its operands: how exactly they are multiplied."""
+    attributes = attributes_of(op)
+    if "algorithm" in attributes:
+        told = stablehlo.DotAlgorithm(attributes["algorithm"])
+        if (told.lhs_precision_type, told.lhs_component_count) != (told.rhs_precision_type, told.rhs_component_count):
+            return False
+    return len({str(one) for one in attributes.get("precision_config", ())}) <= 1
 
 
 def _summed(op: ir.Operation) -> list[tuple[int, ...]]:
@@ -211,13 +244,16 @@ def _total(parts: Any, g: _Gradient, result: Any) -> Any:
 
     By one axis after the other as far as they divide the result, and by all others at once.
     """
-    mesh, dims = sdy.mesh_of(result), sdy.dims_of(result)
+    mesh, dims = sdy.mesh_of(result), [sdy.dims_of(result)[d] for d in g.turn]
     left = list(g.late)
     while left:
         count = 1 if any(left[0] in axes for axes in dims) else len(left)
         parts, left = together(parts, dims=count), left[count:]
         there = [tuple(a for a in axes if a not in left) for axes in dims]
         _lay_out(parts, mesh, [*((a,) for a in left), *there])
+    if g.is_turned:
+        parts = stablehlo.TransposeOp(parts, ir.DenseI64ArrayAttr.get([g.turn.index(d) for d in sorted(g.turn)])).result
+        _lay_out(parts, mesh, sdy.dims_of(result))
     return parts
 
 
@@ -233,13 +269,13 @@ def _local(g: _Gradient, sizes: Mapping[str, int]) -> Any:
     mesh = sdy.mesh_of(result)
     old = op.results[0].type
     with op.context, op.location, ir.InsertionPoint(op):
-        kind = ir.RankedTensorType.get([*(sizes[a] for a in g.late), *old.shape], old.element_type)
+        shape = [*(sizes[a] for a in g.late), *(old.shape[d] for d in g.turn)]
+        kind = ir.RankedTensorType.get(shape, old.element_type)
         parts = [_SplitOperand.of(v, by, sizes, mesh) for v, by in zip(op.operands, g.split, strict=False)]
         make = _product if op.name == "stablehlo.dot_general" else _reduction
         made = make(op, kind, parts, g)
-    _lay_out(
-        made, mesh, [*((a,) for a in g.late), *(tuple(a for a in d if a not in g.late) for d in sdy.dims_of(result))]
-    )
+    kept = [tuple(a for a in axes if a not in g.late) for axes in sdy.dims_of(result)]
+    _lay_out(made, mesh, [*((a,) for a in g.late), *(kept[d] for d in g.turn)])
     return made
 
 
@@ -278,13 +314,15 @@ class _SplitOperand:
 def _product(op: ir.Operation, kind: ir.Type, read: Sequence[_SplitOperand], g: _Gradient) -> Any:
     """The dot with the axes' dimensions as batches."""
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    sides = [
+        (read[0], numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
+        (read[1], numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
+    ]
+    if g.is_turned:
+        sides.reverse()
+    read = [parts for parts, _, _ in sides]
     batching, contracting = [], []
-    for parts, batches, sums in zip(
-        read,
-        (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions),
-        (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions),
-        strict=True,
-    ):
+    for parts, batches, sums in sides:
         batching.append([*(parts.places[a] for a in g.late), *(parts.left[d] for d in batches)])
         contracting.append([parts.left[d] for d in sums])
     attributes = attributes_of(op)

@@ -9,6 +9,7 @@ from jaxlib.mlir import ir
 
 from rhino.ir.early_gathers import gather_earlier
 from rhino.ir.late_sums import sum_later
+from rhino.ir.paired_trips import pair_trips
 
 Earlier: TypeAlias = Literal["none", "first", "all"]
 
@@ -21,10 +22,12 @@ class OtherTrips:
       sums_later: gradients are summed over devices a trip later (`rhino.ir.late_sums`).
       gathers_earlier: which parameters are gathered a trip earlier (`rhino.ir.early_gathers`): what a trip needs first,
         or all.
+      in_pairs: loops whose trips gather for the next one have two trips in one (`rhino.ir.paired_trips`).
     """
 
     sums_later: bool = False
     gathers_earlier: Earlier = "none"
+    in_pairs: bool = False
 
     def __bool__(self) -> bool:
         return self.sums_later or self.gathers_earlier != "none"
@@ -35,7 +38,7 @@ class OtherTrips:
         earlier = self.gathers_earlier
         if earlier != "none" and not gather_earlier(module, earlier == "first"):
             earlier = "none"
-        return OtherTrips(later, earlier)
+        return OtherTrips(later, earlier, self.in_pairs and pair_trips(module) > 0)
 
 
 IN_PLACE = OtherTrips()

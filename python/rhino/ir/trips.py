@@ -6,45 +6,51 @@ of a program that was read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from jaxlib.mlir import ir
 
-from rhino.program.data import Op
 
-
-def trip_count(op: Any, ids: Mapping[Any, int], scalars: Mapping[int, int], record: Op) -> int:
+def trip_count(op: Any, number: Callable[[Any], int | None]) -> int:
     """Trips of a counted loop `i = start; i < limit; i += step`; 1 for others.
 
     Args:
-      ids: the numbers of values, and `scalars` the constants that some of them are.
-      record: the loop, with its operands.
+      number: the integer that a value always is, as far as it is known.
     """
     cond, body = (region.blocks[0] for region in op.regions)
     compare = next((o.operation for o in cond.operations if o.operation.name == "stablehlo.compare"), None)
     if compare is None or "LT" not in str(compare.attributes["comparison_direction"]):
         return 1
     position = next((i for i, a in enumerate(cond.arguments) if a == compare.operands[0]), None)
-    limit = _scalar(compare.operands[1], ids, scalars)
+    limit = number(compare.operands[1])
     if position is None:
         return 1
-    start = scalars.get(record.operands[position])
-    last = body.operations[len(body.operations) - 1]
-    increment = last.operands[position].owner
-    step = None
-    if getattr(increment, "name", "") == "stablehlo.add":
-        step = next((s for v in increment.operands if (s := _scalar(v, ids, scalars)) is not None), None)
-    if limit is None or start is None or not step or step < 0:
+    start = number(op.operands[position])
+    step = _step(body, position, number)
+    if limit is None or start is None or step <= 0:
         return 1
     return max(1, -(-(limit - start) // step))
 
 
-def _scalar(v: Any, ids: Mapping[Any, int], scalars: Mapping[int, int]) -> int | None:
-    if v in ids:
-        return scalars.get(ids[v])
+def _step(body: Any, position: int, number: Callable[[Any], int | None]) -> int:
+    """What is added to a counter in one trip; 0 if anything else is done to it."""
+    found, v = 0, body.operations[len(body.operations) - 1].operands[position]
+    while v != body.arguments[position]:
+        if getattr(v.owner, "name", "") != "stablehlo.add":
+            return 0
+        left, right = v.owner.operands
+        added, v = (number(left), right) if number(right) is None else (number(right), left)
+        if added is None:
+            return 0
+        found += added
+    return found
+
+
+def constant(v: Any) -> int | None:
+    """The integer that a constant operation makes."""
     owner = v.owner
-    if getattr(owner, "name", "") == "stablehlo.constant":
-        value = owner.attributes["value"]
-        return int(ir.IntegerAttr(ir.DenseElementsAttr(value).get_splat_value()).value)
-    return None
+    if getattr(owner, "name", "") != "stablehlo.constant" or v.type.shape:
+        return None
+    value = ir.DenseElementsAttr(owner.attributes["value"]).get_splat_value()
+    return int(ir.IntegerAttr(value).value) if isinstance(value.type, ir.IntegerType) else None

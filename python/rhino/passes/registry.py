@@ -53,6 +53,7 @@ TABLE = {
     "rhino-plan-parallelism": "rhino.passes.plan.plan_parallelism:PlanParallelism",
     "rhino-sum-later": "rhino.passes.partition.sum_later:SumLater",
     "rhino-gather-earlier": "rhino.passes.partition.gather_earlier:GatherEarlier",
+    "rhino-pair-trips": "rhino.passes.partition.pair_trips:PairTrips",
     "rhino-estimate": "rhino.passes.plan.estimate:Estimate",
     "rhino-verify": "rhino.passes.normalize.verify:Verify",
     "rhino-auto": "rhino.passes.pipelines:Auto",

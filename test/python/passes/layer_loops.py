@@ -41,18 +41,18 @@ def step(weights: dict[str, jax.Array], x: jax.Array) -> Any:
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
 
 
-def shapes(width: int) -> dict[str, tuple[int, ...]]:
+def shapes(width: int, layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
     hidden = 2 * width
     return {
-        "bias": (LAYERS, hidden),
-        "down": (LAYERS, hidden, width),
-        "scale": (LAYERS, width),
-        "up": (LAYERS, width, hidden),
+        "bias": (layers, hidden),
+        "down": (layers, hidden, width),
+        "scale": (layers, width),
+        "up": (layers, width, hidden),
     }
 
 
-def lowered(dtype: Any, width: int, length: int) -> ir.Module:
-    weights = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes(width).items()}
+def lowered(dtype: Any, width: int, length: int, layers: int = LAYERS) -> ir.Module:
+    weights = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes(width, layers).items()}
     given = weights, jax.ShapeDtypeStruct((BATCH, length, width), dtype)
     # With locations, by which arguments have names.
     text = jax.jit(step, donate_argnums=0).lower(*given).as_text(debug_info=True)
@@ -69,9 +69,10 @@ def planned(
     cluster: Cluster = HOST,
     width: int = WIDTH,
     length: int = LENGTH,
+    layers: int = LAYERS,
 ) -> ir.Module:
     """The step for a mesh, with its data and its two matrices laid out as told."""
-    module = lowered(dtype, width, length)
+    module = lowered(dtype, width, length, layers)
     graph = import_graph(module)
     for argument in graph.arguments:
         rank = len(graph.values[argument.value].shape)
@@ -82,9 +83,9 @@ def planned(
     return module
 
 
-def ran(module: ir.Module, dtype: Any) -> list[np.ndarray]:
+def ran(module: ir.Module, dtype: Any, layers: int = LAYERS) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    given = [*shapes(WIDTH).values(), (BATCH, LENGTH, WIDTH)]
+    given = [*shapes(WIDTH, layers).values(), (BATCH, LENGTH, WIDTH)]
     arguments = [jnp.asarray(rng.normal(size=shape) / 2, dtype) for shape in given]
     return [np.asarray(out, np.float32) for out in compile_module(str(module), "cpu", devices=8)(*arguments)]
 

@@ -1,0 +1,107 @@
+"""Two trips of a loop in one, where a trip hands on what it gathers: the buffers of the two change places.
+
+Owns the rewrite. What a trip gathers for the next one lies beside what the trip before has gathered for it, and a loop
+has one place for both: at the end of each trip XLA copies there (`XLA: carried-copied`). In a body of two trips the
+second one gathers into the place of what only the first has read. Whether that is worth it is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from rhino.dialect import sdy
+from rhino.dialect.functions import copy_all, owner_of, walk
+from rhino.dialect.sdy import SHARDING
+from rhino.ir.early_gathers import is_gather
+from rhino.ir.trips import constant, trip_count
+
+_BARRIER = "stablehlo.optimization_barrier"
+
+
+def pair_trips(module: ir.Module) -> int:
+    """As rhino-pair-trips, in place; returns how many loops have two trips in one.
+
+    Of an odd number of trips the first is in front of the loop.
+    """
+    changed = 0
+    # Inner loops first: a trip that is copied has them as they are then.
+    for loop in reversed([op for op in walk(module.operation) if op.name == "stablehlo.while"]):
+        trips = trip_count(loop, constant)
+        if trips > 1 and _hands_on_gathers(loop):
+            _pair(loop, trips)
+            changed += 1
+    return changed
+
+
+def _hands_on_gathers(loop: ir.Operation) -> bool:
+    """Whether a trip gathers what the next one reads."""
+    body = loop.regions[1].blocks[0]
+    for argument, v in zip(body.arguments, _end(body).operands, strict=True):
+        op = owner_of(v)
+        inside = op is not None and op.block == body and op.name == "sdy.sharding_constraint" and is_gather(op)
+        if inside and len(list(argument.uses)):
+            return True
+    return False
+
+
+def _end(body: ir.Block) -> ir.Operation:
+    return body.operations[len(body.operations) - 1].operation
+
+
+def _pair(loop: ir.Operation, trips: int) -> None:
+    body = loop.regions[1].blocks[0]
+    arguments, end = list(body.arguments), _end(body)
+    yields = list(end.operands)
+    trip = [op for op in (one.operation for one in body.operations) if op != end]
+    if trips % 2:
+        with ir.InsertionPoint(loop), loop.location:
+            for p, v in enumerate(_after(trip, yields, dict(zip(arguments, loop.operands, strict=True)))):
+                loop.operands[p] = v
+    changed = [p for p, v in enumerate(yields) if v != arguments[p]]
+    with ir.InsertionPoint(end), loop.location:
+        # XLA's scheduler goes through a body from its end and would put what both trips send beside the second one.
+        barrier = ir.Operation.create(
+            _BARRIER, [yields[p].type for p in changed], [yields[p] for p in changed], _layouts(loop, changed)
+        )
+        between = dict(zip([arguments[p] for p in changed], barrier.results, strict=True))
+        following = _after(trip, yields, dict(between))
+        # But what the loop counts goes on as it did: XLA has to see how many trips there are.
+        before = dict(zip(arguments, yields, strict=True))
+        for p in changed:
+            steps = _counting(yields[p], body)
+            if steps is not None:
+                following[p] = _after(steps, [yields[p]], dict(before))[0]
+    for p, v in enumerate(following):
+        end.operands[p] = v
+
+
+def _after(ops: Sequence[ir.Operation], yields: Sequence[Any], values: dict[Any, Any]) -> list[Any]:
+    """What a trip hands on that starts with `values`: a copy of its operations, at the insertion point."""
+    copy_all(ops, values)
+    return [values.get(v, v) for v in yields]
+
+
+def _layouts(loop: ir.Operation, positions: Sequence[int]) -> Mapping[str, ir.Attribute]:
+    if SHARDING not in loop.attributes:
+        return {}
+    given = sdy.results_of(loop)
+    return {SHARDING: sdy.per_value([given[p] for p in positions], loop.context)}
+
+
+def _counting(v: Any, body: ir.Block) -> list[ir.Operation] | None:
+    """The operations of a trip that make a number of numbers alone, in order; None for anything else."""
+    pending, found = [v], set[ir.Operation]()
+    while pending:
+        v = pending.pop()
+        if v.type.shape:
+            return None
+        op = owner_of(v)
+        if op is not None and op.block == body and op not in found:
+            if len(op.results) != 1 or op.name == _BARRIER or len(op.regions):
+                return None
+            found.add(op)
+            pending.extend(op.operands)
+    return [op for op in (one.operation for one in body.operations) if op in found]
