@@ -86,6 +86,38 @@ func.func @outermost(%a: tensor<64x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [
   return %r#1 : tensor<3x4x8xf32>
 }
 
+// Both axes scatter one dimension of this gradient: one sum goes over both.
+// CHECK-LABEL: func.func @scattered_twice
+// CHECK: do {
+// CHECK: stablehlo.dot_general %{{.*}}, %{{.*}}, batching_dims = [0, 1] x [0, 1], contracting_dims = [2] x [2]
+// CHECK-SAME: [{"x"}, {"y"}, {}, {}]
+// CHECK: stablehlo.reduce(%{{.*}} init: %{{.*}}) applies stablehlo.add across dimensions = [0, 1]
+// CHECK-SAME: [{"x", "y"}, {}]
+// CHECK-NOT: stablehlo.reduce
+// CHECK: stablehlo.return
+func.func @scattered_twice(%a: tensor<64x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}, %b: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}) -> tensor<3x16x8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x16x8xf32>
+  %r:2 = stablehlo.while(%i = %zero, %stack = %empty) : tensor<i32>, tensor<3x16x8xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {"x", "y"}, {}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {}]> : tensor<64x16xf32>
+    %b0 = sdy.sharding_constraint %b <@mesh, [{"x", "y"}, {}]> : tensor<64x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x", "y"}, {}]>]>} : (tensor<64x16xf32>, tensor<64x8xf32>) -> tensor<16x8xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"x", "y"}, {}]>]>} : (tensor<16x8xf32>) -> tensor<1x16x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"x", "y"}, {}]>]>} : (tensor<3x16x8xf32>, tensor<1x16x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x16x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<3x16x8xf32>
+  }
+  return %r#1 : tensor<3x16x8xf32>
+}
+
 // Two dimensions are summed, each split by an axis: both are batches, and one sum goes over both.
 // CHECK-LABEL: func.func @two_dimensions
 // CHECK: do {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import prod
 from typing import Any
 
@@ -242,12 +243,13 @@ def _rewrite(loop: ir.Operation, found: Sequence[_Gradient], meshes: _Meshes) ->
 def _total(parts: Any, g: _Gradient, result: Any) -> Any:
     """The sum over devices, laid out as the result was, whose sharding is given.
 
-    By one axis after the other as far as they divide the result, and by all others at once.
+    By the axes that divide one dimension of the result at once, dimension by dimension, and then by all others.
     """
     mesh, dims = sdy.mesh_of(result), [sdy.dims_of(result)[d] for d in g.turn]
     left = list(g.late)
     while left:
-        count = 1 if any(left[0] in axes for axes in dims) else len(left)
+        divided = next((axes for axes in dims if left[0] in axes), left)
+        count = len([*takewhile(divided.__contains__, left)])
         parts, left = together(parts, dims=count), left[count:]
         there = [tuple(a for a in axes if a not in left) for axes in dims]
         _lay_out(parts, mesh, [*((a,) for a in left), *there])

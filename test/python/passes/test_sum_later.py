@@ -52,6 +52,24 @@ def test_in_bfloat16() -> None:
         np.testing.assert_allclose(got, want, rtol=0.02, atol=0.01)
 
 
+def test_axes_that_divide_one_dimension_are_summed_over_at_once(gpu_compiler: None) -> None:
+    """By one after the other the first would send the most, over the slowest links."""
+    every = ("x", "y", "z")
+    module = planned((2, 2, 2), (every, (), ()), (every, ()))
+    later = copied(module)
+    assert sum_later(later)
+    plain, late = (
+        {
+            (c.group_size, c.bytes / c.count)
+            for c in compile_module(str(one), "h100").collectives()
+            if "scatter" in c.kind
+        }
+        for one in (module, later)
+    )
+    # Of what is summed later alone, 32 bytes for biases are besides.
+    assert {one for one in late if one[1] > 100} == plain
+
+
 def test_only_over_the_axes_that_are_told() -> None:
     module = planned((2, 4), (("x",), ("y",), ()), ((), ()))
     for axes, changed in ((("x",), 4), (("z",), 0)):
