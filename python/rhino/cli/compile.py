@@ -177,9 +177,10 @@ def _print_trips(trips: OtherTrips) -> None:
     if trips.gathers_earlier != "none":
         which = "parameters" if trips.gathers_earlier == "all" else "parameters that a trip reads first"
         how = "" if trips.gathers_earlier == "all" else "=first"
-        print(f"{which} are gathered a trip of the loop earlier, as by rhino-gather-earlier{how}")
-    if trips.in_pairs:
-        print("loops whose trips gather for the next one have two trips in one, as by rhino-pair-trips")
+        print(
+            f"{which} are gathered a trip of the loop earlier, two trips in one, as by rhino-gather-earlier{how} and "
+            "rhino-pair-trips"
+        )
     if trips:
         print()
 

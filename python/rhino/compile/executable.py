@@ -106,7 +106,6 @@ class Executable:
             "collectives": [collective.to_json() for collective in self._collectives],
             "summed_later": self.other_trips.sums_later,
             "gathered_earlier": self.other_trips.gathers_earlier,
-            "trips_in_pairs": self.other_trips.in_pairs,
             "seconds": self.seconds,
         }
 

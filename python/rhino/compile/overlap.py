@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +66,7 @@ def overlapped(
     devices and of no network. So the program is compiled, every instruction is priced as `read_timeline` does, and it
     is compiled again with these times in the form of a measured profile. Where computing waits for sums, the program
     that sums gradients in loops later (`rhino.ir.late_sums`) is tried in the same way, and where it waits for gathers,
-    those that gather parameters earlier (`rhino.ir.early_gathers`); where trips then copy what they gathered to the
-    next one, that with two trips in one (`rhino.ir.paired_trips`). What has the shortest timeline is kept. It takes
+    those that gather parameters earlier (`rhino.ir.early_gathers`). What has the shortest timeline is kept. It takes
     more memory than the plain order, because gradients are put off: where nothing fits what plans may use of a device,
     the program as it is is tried with XLA's own limit of memory, and then in the plain order, which is kept if it takes
     less memory than any other.
@@ -123,9 +121,6 @@ def _in_orders(
     if _waits(best()[0], _GATHERS, _OTHERWISE):
         for trips in _EARLIER:
             try_otherwise(trips)
-    timeline, made = best()
-    if made.other_trips.gathers_earlier != "none" and _copied(timeline) > _SAVED * timeline.total_s:
-        try_otherwise(replace(made.other_trips, in_pairs=True))
     return found
 
 
@@ -168,11 +163,6 @@ def _by_profile(
 def _waits(timeline: Timeline, kinds: Iterable[str], worth: float = _WORTH) -> bool:
     """Whether computing waits for collectives of these kinds for more than a share of the step."""
     return sum(timeline.exposed_s.get(kind, 0.0) for kind in kinds) > worth * timeline.total_s
-
-
-def _copied(timeline: Timeline) -> float:
-    """Seconds that loops take for copies."""
-    return sum(e.seconds * e.executions for e in timeline.events if e.depth and e.name.startswith("copy"))
 
 
 def _shortest(found: Sequence[_Timed]) -> _Timed:

@@ -21,13 +21,11 @@ class OtherTrips:
     Attributes:
       sums_later: gradients are summed over devices a trip later (`rhino.ir.late_sums`).
       gathers_earlier: which parameters are gathered a trip earlier (`rhino.ir.early_gathers`): what a trip needs first,
-        or all.
-      in_pairs: loops whose trips gather for the next one have two trips in one (`rhino.ir.paired_trips`).
+        or all. Loops that do so have two trips in one (`rhino.ir.paired_trips`).
     """
 
     sums_later: bool = False
     gathers_earlier: Earlier = "none"
-    in_pairs: bool = False
 
     def __bool__(self) -> bool:
         return self.sums_later or self.gathers_earlier != "none"
@@ -36,9 +34,12 @@ class OtherTrips:
         """Changes a module with shardings on its operations, in place; returns what of it there was to change."""
         later = self.sums_later and sum_later(module) > 0
         earlier = self.gathers_earlier
-        if earlier != "none" and not gather_earlier(module, earlier == "first"):
-            earlier = "none"
-        return OtherTrips(later, earlier, self.in_pairs and pair_trips(module) > 0)
+        if earlier != "none":
+            if gather_earlier(module, earlier == "first"):
+                pair_trips(module)
+            else:
+                earlier = "none"
+        return OtherTrips(later, earlier)
 
 
 IN_PLACE = OtherTrips()

@@ -171,10 +171,7 @@ def test_a_step_without_arguments_runs() -> None:
 def test_json_has_the_fixed_keys() -> None:
     data = compile_module(MLP).to_json()
     memory = "peak_bytes argument_bytes output_bytes temp_bytes alias_bytes host_bytes"
-    assert (
-        list(data)
-        == f"target devices {memory} collectives summed_later gathered_earlier trips_in_pairs seconds".split()
-    )
+    assert list(data) == f"target devices {memory} collectives summed_later gathered_earlier seconds".split()
 
 
 @pytest.mark.parametrize(

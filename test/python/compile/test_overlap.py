@@ -37,7 +37,6 @@ class Compiled:
     kind: str = "all-gather"
     other_trips: OtherTrips = IN_PLACE
     awaited: Mapping[str, float] = field(default_factory=dict)
-    copied_s: float = 0.0
 
     def timeline(self, cluster: Cluster) -> Timeline:
         assert cluster is CLUSTER
@@ -45,10 +44,6 @@ class Compiled:
             Event("while.1", "loop", "compute", 0.0, 2e-3, 1, "", 0),
             Event("dot.2", "product", "compute", 0.0, 1e-6, 24, "", 1),
             *(Event(name, "all-reduce", "send", 0.0, 3e-6, 24, "", 1) for name in self.awaited),
-            *(
-                Event("copy.9", "kernel", "compute", 0.0, self.copied_s / 24, 24, "", 1)
-                for _ in range(self.copied_s > 0)
-            ),
         )
         return Timeline(self.total_s, {}, {}, {self.kind: self.waited_s}, {}, 25, 0.0, 0, events, self.awaited)
 
@@ -201,24 +196,6 @@ def test_where_computing_waits_for_gathers_they_are_tried_earlier() -> None:
     compiler, changing = Compiler(waiting(1.0, 0.1), waiting(0.95, 0.015)), Changing({})
     assert overlapped(compiler, CLUSTER, {}, changing) is compiler.made[1]
     assert not changing.asked
-
-
-def test_where_trips_copy_what_they_gathered_two_are_tried_in_one() -> None:
-    paired = replace(FIRST, in_pairs=True)
-
-    def overlapping(copied_s: float, *in_pairs: Compiled) -> tuple[Any, Changing]:
-        compiler = Compiler(made("all-gather", IN_PLACE, 1.0, 0.1), made("all-gather", IN_PLACE, 0.97, 0.07))
-        first = Compiler(replace(made("all-gather", FIRST, 0.8, 0.005), copied_s=copied_s))
-        changing = Changing({FIRST: first, paired: Compiler(*in_pairs)})
-        return overlapped(compiler, CLUSTER, {}, changing), changing
-
-    found, changing = overlapping(0.02, made("all-gather", paired, 0.78, 0.005))
-    assert found.other_trips == paired
-    assert changing.asked == [ALL, FIRST, paired]
-    # That must be shorter, and is not tried where copies take less than a hundredth of the step.
-    assert overlapping(0.02, made("all-gather", paired, 0.81, 0.005))[0].other_trips == FIRST
-    found, changing = overlapping(0.007)
-    assert (found.other_trips, changing.asked) == (FIRST, [ALL, FIRST])
 
 
 def test_a_step_does_not_fail_by_options_that_xla_no_longer_has() -> None:

@@ -16,8 +16,7 @@ class PairTrips(Pass):
 
     What a trip gathers for the next one cannot lie where what it reads itself lies: at the end of each trip XLA copies
     it there. In a body of two trips the second one gathers into the place of what only the first one has read, and
-    nothing is copied. `rhino compile --overlap` and `rhino.parallelize` do so by themselves where copies take a
-    hundredth of a step.
+    nothing is copied. `rhino compile --overlap` and `rhino.parallelize` do so wherever they gather earlier.
 
     It takes no memory of a device. Programs grow by a trip, or by two where their number is odd: then the first is in
     front of the loop.

@@ -29,10 +29,10 @@ class SumLater(Pass):
     Ensures: a stack that a loop carries, which starts as zeros, and in which a trip but writes a row made of one dot or
     of one sum of one tensor, with conversions, transpositions and views in between, is written a trip later, where the
     axes split dimensions that are summed. The sum goes first over the axes that divide a dimension of the gradient, all
-    at once, dimension by dimension, and then over all others. Where the first of them divides a dimension that a dot makes of its right
-    operand, the dot's operands change places, so that what is handed on lies as it is sent. What a trip adds up of what
-    was carried to it, a bias's gradient, is made later, too; what it only sums over devices is left, since that waits
-    already.
+    at once, dimension by dimension, and then over all others. Where the first of them divides a dimension that a dot
+    makes of its right operand, the dot's operands change places, so that what is handed on lies as it is sent. What a
+    trip adds up of what was carried to it, a bias's gradient, is made later, too; what it only sums over devices is
+    left, since that waits already.
 
     Example:
       ```mlir
