@@ -22,6 +22,7 @@ from rhino.sharding.filled import Filled
 from rhino.sharding.hiding import Hiding
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
 from rhino.sharding.manual import Inside, parts
+from rhino.sharding.outermost import Turning
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
 from rhino.sharding.stored import StoredArguments
@@ -50,10 +51,10 @@ class Costs:
     """Seconds on one mesh. `seconds[o]` is the undivided compute time of op o, `launches[o]` what nothing divides,
     `heavy[o]` what shares of a dot, convolution or kernel take; `back_end` is what XLA does on the cluster's target.
     `names` are the mesh's axes, as pins spell them. The tied transfers `hideable`, and of them those of activations,
-    `beside`, can run beside computing (`rhino.sharding.overlap`), where `hiding` says; `combines` is of
-    `rhino.sharding.combining`, `apart` of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`, `starting` of
-    `rhino.machine.host`, `filled` of `rhino.sharding.filled`; `copying` are the seconds of a byte that is read or
-    written, and of a kernel's start; `batch_byte_s` is of `rhino.sharding.time_model`.
+    `beside`, can run beside computing (`rhino.sharding.overlap`), where `hiding` says. `combines`, `apart`, `carving`,
+    `turning` and `filled` are of the modules combining, landing, carved, outermost and filled, `starting` is of
+    `rhino.machine.host`; `copying` are the seconds of a byte that is read or written, and of a kernel's start;
+    `batch_byte_s` is of `rhino.sharding.time_model`.
     """
 
     problem: Problem
@@ -71,6 +72,7 @@ class Costs:
     insides: Mapping[int, Inside] = field(default_factory=dict)
     apart: Mapping[int, float] = field(default_factory=dict)
     carving: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    turning: Mapping[int, Turning] = field(default_factory=dict)
     starting: tuple[float, float] = (0.0, 0.0)
     copying: tuple[float, float] = (0.0, 0.0)
     batch_byte_s: float = 0.0
@@ -104,10 +106,10 @@ class Costs:
         model = times.model
         return cls(
             times.problem, times.quotient, model.comm(tuple(sizes)), times.seconds, times.launches, times.heavy,
-            back_end=model.back_end, hiding=times.hiding, hideable=times.hideable,
-            beside=times.beside, combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
-            carving=times.carving, starting=times.starting, filled=times.filled, copying=model.copying,
-            batch_byte_s=times.batch_byte_s,
+            back_end=model.back_end, hiding=times.hiding, hideable=times.hideable, beside=times.beside,
+            combines=times.combines, names=tuple(names), insides=times.insides, apart=times.apart,
+            carving=times.carving, turning=times.turning, starting=times.starting, filled=times.filled,
+            copying=model.copying, batch_byte_s=times.batch_byte_s,
         )  # fmt: skip
 
     @property

@@ -19,6 +19,7 @@ from rhino.sharding.kept import memory
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
 from rhino.sharding.nesting import nest
+from rhino.sharding.outermost import turned_seconds
 from rhino.sharding.overlap import hidden_seconds
 from rhino.sharding.paid import paid
 
@@ -72,6 +73,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     for transfer, count in quotient.transfers:
         for seconds, steps, source, target in paid(costs, transfer, states, nesting):
             comm_s += count * seconds
+            copied_s += count * turned_seconds(costs, transfer, source, target)
             copied_s += count * carved_seconds(costs, transfer, source, target)
             record(steps, count * costs.trips(transfer, source, target), costs.combined(transfer))
             if transfer.index in costs.hideable:

@@ -14,14 +14,15 @@ from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
+from rhino.sharding.outermost import turned_seconds
 from rhino.sharding.problem import REPLICATED, End, LayoutTransfer
 from rhino.solver.rows import Rows
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]
-# The same, the conversion (from, to) between them, its seconds, whether ends that agree on it share it, and whether
-# something is sent.
-Price = tuple[int, int, tuple[Layout, Layout], float, bool, bool]
+# The same, the conversion (from, to) between them, seconds of sending and of copying, and whether ends that agree on it
+# share it.
+Price = tuple[int, int, tuple[Layout, Layout], float, float, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Prices:
         found = tuple(entries)
         by_conversion: dict[tuple[Layout, Layout], list[Price]] = {}
         for price in found:
-            if price[4]:
+            if price[5]:
                 by_conversion.setdefault(price[2], []).append(price)
         if not by_conversion:
             return cls._whole(found)
@@ -81,7 +82,7 @@ class Prices:
             (conversion, tuple([price[:2] for price in prices]), cls._whole(tuple(prices)))
             for conversion, prices in by_conversion.items()
         ]
-        alone = cls._whole(tuple([price for price in found if not price[4]]))
+        alone = cls._whole(tuple([price for price in found if not price[5]]))
         return cls(found, frozenset([price[:2] for price in found]), alone, tuple(shared))
 
     @classmethod
@@ -107,10 +108,10 @@ def prices(
     entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         sent_s = costs.transfer(transfer, start, end)[0]
-        seconds = sent_s or carved_seconds(costs, transfer, start, end)
-        if seconds:
+        copied_s = turned_seconds(costs, transfer, start, end) + carved_seconds(costs, transfer, start, end)
+        if sent_s or copied_s:
             shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))
-            entries.append((i, j, (start, end), seconds, shared, sent_s > 0))
+            entries.append((i, j, (start, end), sent_s, copied_s, shared))
     return Prices.of(entries)
 
 
@@ -127,7 +128,7 @@ def written(
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = landed_seconds(costs, source.node, transfer.value, start, end)
         if seconds:
-            found.append((i, j, (start, end), seconds, False, False))
+            found.append((i, j, (start, end), 0.0, seconds, False))
     return Prices.of(found)
 
 

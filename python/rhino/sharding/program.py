@@ -16,7 +16,7 @@ import numpy as np
 
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout
-from rhino.sharding.meeting import Groups, Pair, Prices, transport, written
+from rhino.sharding.meeting import Groups, Pair, Price, Prices, transport, written
 from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
 from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open
@@ -71,7 +71,7 @@ class AxisProgram:
         # Per two classes that meet, prices, how many members pay them, and the window in which computing can hide that.
         self.charges: dict[tuple[int, int], list[tuple[Prices, int, int | None]]] = {}
         self.pairs: dict[tuple[int, int], tuple[list[int], Mapping[Pair, tuple[int, ...]]]] = {}
-        self.shared: list[tuple[float, int | None, tuple[int, Key], list[tuple[Place, Prices]]]] = []
+        self.shared: list[tuple[int, Price, int | None, tuple[int, Key], list[tuple[Place, Prices]]]] = []
         self.shared_vars: dict[tuple[int, Key], int] = {}
         self._x: list[dict[States, int]] = []
         recurring = self.recurring = Recurring.of(costs)
@@ -151,10 +151,7 @@ class AxisProgram:
             if len(members) == 1:
                 self._charge(u, w, found, count, window)
             else:
-                *_, seconds, _, sent = found.entries[0]
-                self.shared.append(
-                    (count * seconds, window if sent else None, (transfer.index, key), [*members.items()])
-                )
+                self.shared.append((count, found.entries[0], window, (transfer.index, key), [*members.items()]))
 
     def _prices(self, transfer: LayoutTransfer) -> Iterator[tuple[RecurringMeeting, Prices]]:
         """What is paid between each source and each target of a transfer."""
@@ -187,20 +184,22 @@ class AxisProgram:
     def _charge(self, u: int, w: int, found: Prices, count: int, window: int | None) -> None:
         if w < 0 or u == w:
             first = self.first[u]
-            for i, _, _, seconds, _, sent in found.entries:
-                self._pay(first + i, count * seconds, window if sent else None)
+            for price in found.entries:
+                self._pay(first + price[0], count, price, window)
         elif found.entries:
             self.charges.setdefault((u, w), []).append((found, count, window))
 
-    def _pay(self, variable: int, seconds: float, window: int | None) -> None:
-        if window is None:
-            self.milp.costs[variable] += seconds
-        else:
-            self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + seconds
+    def _pay(self, variable: int, count: int, price: Price, window: int | None) -> None:
+        """Adds a price to a variable; what is sent may be hidden in a window."""
+        *_, sent_s, copied_s, _ = price
+        if window is not None and sent_s:
+            self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + count * sent_s
+            sent_s = 0.0
+        self.milp.costs[variable] += count * (sent_s + copied_s)
 
     def _emit(self) -> None:
         shared: dict[tuple[int, int], list[frozenset[Pair]]] = {}
-        for _, _, _, members in self.shared:
+        for *_, members in self.shared:
             for (u, w, _), found in members:
                 if 0 <= w != u:
                     shared.setdefault((u, w), []).append(found.pairs)
@@ -209,9 +208,9 @@ class AxisProgram:
             priced.extend(shared.get((u, w), ()))
             # One set knows its hash already.
             self._meet(u, w, priced[0] if len(priced) == 1 else frozenset().union(*priced))
-        for seconds, window, key, members in self.shared:
+        for count, price, window, key, members in self.shared:
             y = self.shared_vars[key] = self.milp.variable(0.0)
-            self._pay(y, seconds, window)
+            self._pay(y, count, price, window)
             for place, _ in members:
                 self.milp.rows.add_sum(0, inf, (y,), self._variables(place))
 
@@ -235,9 +234,9 @@ class AxisProgram:
         self.milp.rows.extend(shape.rows, columns)
         self.pairs[u, w] = columns, shape.at
         for found, count, window in self.charges.get((u, w), ()):
-            for i, j, _, seconds, _, sent in found.entries:
-                for c in shape.at[i, j]:
-                    self._pay(columns[c], count * seconds, window if sent else None)
+            for price in found.entries:
+                for c in shape.at[price[0], price[1]]:
+                    self._pay(columns[c], count, price, window)
 
     def _follow(self) -> None:
         """An update is split at least as its parameter, unless either was given: less would only send more."""
@@ -285,7 +284,7 @@ class AxisProgram:
             ours, theirs = self.groups[u, w]
             met = pairs.get((ours.of[at[u]], theirs.of[at[w]]), ())
             start.update((columns[c], 1.0) for c in met if columns[c] >= self.decided)
-        for _, _, key, members in self.shared:
+        for *_, key, members in self.shared:
             if any(start.get(v) for place, _ in members for v in self._variables(place)):
                 start[self.shared_vars[key]] = 1.0
         return start

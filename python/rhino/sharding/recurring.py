@@ -155,7 +155,8 @@ def _crossing(
         transfer.kind, transfer.trips, transfer.late, costs.form(transfer), costs.sent(transfer.value),
         costs.combined(transfer),
         costs.problem.graph.values[transfer.value].shape if costs.uneven else (), costs.carving.get(transfer.index),
-        len(transfer.sources) * len(transfer.targets) > 1, alone, target.node < 0, source.view, target.view,
+        costs.turning.get(transfer.index), len(transfer.sources) * len(transfer.targets) > 1, alone, target.node < 0,
+        source.view, target.view,
     )  # fmt: skip
     return RecurringMeeting(source, target, alone, kinds.setdefault(kind, len(kinds)))
 

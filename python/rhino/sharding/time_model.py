@@ -28,6 +28,7 @@ from rhino.sharding.hiding import Hiding, hiding
 from rhino.sharding.interrupted import uninterrupted
 from rhino.sharding.landing import apart_seconds
 from rhino.sharding.manual import Inside, insides
+from rhino.sharding.outermost import Turning, turning
 from rhino.sharding.overlap import WINDOW, WINDOW_IN_LOOPS, beside_transfers, hideable_transfers, stored_transfers
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
@@ -102,7 +103,8 @@ class ProgramTimes:
 
     `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
     activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
-    are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`;
+    are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`,
+    `turning` of `rhino.sharding.outermost`;
     `hiding` and `filled` are of `rhino.sharding.hiding` and `rhino.sharding.filled`, `batch_byte_s` the model's.
     """
 
@@ -118,6 +120,7 @@ class ProgramTimes:
     insides: Mapping[int, Inside]
     apart: Mapping[int, float]
     carving: Mapping[int, tuple[float, float]]
+    turning: Mapping[int, Turning]
     hiding: Hiding
     starting: tuple[float, float]
     filled: Mapping[int, Sequence[Filled]]
@@ -142,7 +145,8 @@ class ProgramTimes:
         return cls(
             problem, quotient, model, seconds, launches, model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
-            carving_seconds(problem, quotient, cluster), hiding(problem, quotient, hideable - beside, windows, seconds),
+            carving_seconds(problem, quotient, cluster), turning(problem, quotient, stored, cluster),
+            hiding(problem, quotient, hideable - beside, windows, seconds),
             model.starting(graph), filled(problem, quotient, seconds, launches),
             model.batch_byte_s(graph, perfect_s(seconds, launches, cluster.num_devices)),
         )  # fmt: skip

@@ -60,6 +60,7 @@ class BackEnd:
       fills_read: kernels read a constant fill from memory, if something else updates the same fill in place.
       vectors_multiplied: products with vectors are element-wise, and sums.
       kernels_turned: convolutions read kernels with the output features outermost.
+      gathers_turned: what was gathered is turned around for a dot that cannot have that dimension outermost.
       maxima_fused: dots of 16 bits take maxima with a constant, of what they read, themselves.
       siblings_merged: what goes over the same elements is one kernel, with several results.
       sums_in_two: a long sum is two kernels.
@@ -85,6 +86,7 @@ class BackEnd:
     fills_read: bool = True
     vectors_multiplied: bool = True
     kernels_turned: bool = True
+    gathers_turned: bool = True
     maxima_fused: bool = True
     siblings_merged: bool = True
     sums_in_two: bool = True
@@ -120,6 +122,7 @@ _CPU = BackEnd(
     fills_read=False,
     vectors_multiplied=False,
     kernels_turned=False,
+    gathers_turned=False,
     maxima_fused=False,
     siblings_merged=False,
     sums_in_two=False,

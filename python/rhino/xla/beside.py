@@ -90,6 +90,25 @@ BESIDE = (
         where=GPUS,
     ),
     Behaviour(
+        "gathered-turned",
+        "What was gathered lies with that dimension outermost. A dot reads it so if what it adds up, and what it "
+        "leaves, then still lie together; else it is turned around in memory before.",
+        "GpuLayoutAssignment",
+        probe=Probe(
+            program(
+                "%a: tensor<4096x1024xbf16> @[x, -], %w: tensor<1024x16x128xbf16> @[-, -, x] "
+                "-> tensor<4096x16x128xbf16> @[x, -, -]",
+                """%0 = sdy.sharding_constraint %w @[-, -, -] : tensor<1024x16x128xbf16>
+                %1 = stablehlo.dot_general %a, %0, contracting_dims = [1] x [0]
+                  : (tensor<4096x1024xbf16>, tensor<1024x16x128xbf16>) -> tensor<4096x16x128xbf16>
+                return %1 : tensor<4096x16x128xbf16>""",
+            ),
+            lambda c: re.search(r"bf16\[1024,16,128\]\S* transpose", c.hlo_text()) is not None,
+        ),
+        field="gathers_turned",
+        where=TARGETS,
+    ),
+    Behaviour(
         "carried-copied",
         "What a trip of a loop gathers for the next one, while it reads what the one before has gathered, is copied "
         "into the place of that when the trip ends.",
