@@ -30,10 +30,18 @@ def pair_trips(module: ir.Module) -> int:
     # Inner loops first: a trip that is copied has them as they are then.
     for loop in reversed([op for op in walk(module.operation) if op.name == "stablehlo.while"]):
         trips = trip_count(loop, constant)
-        if trips > 1 and _hands_on_gathers(loop):
+        if trips > 1 and _only_counts(loop) and _hands_on_gathers(loop):
             _pair(loop, trips)
             changed += 1
     return changed
+
+
+def _only_counts(loop: ir.Operation) -> bool:
+    """Whether a loop ends by its count alone, and not in the middle of two trips."""
+    cond = loop.regions[0].blocks[0]
+    ends = owner_of(_end(cond).operands[0])
+    compares = [op for op in (one.operation for one in cond.operations) if op.name == "stablehlo.compare"]
+    return compares == [ends]
 
 
 def _hands_on_gathers(loop: ir.Operation) -> bool:

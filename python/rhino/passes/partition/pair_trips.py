@@ -24,8 +24,8 @@ class PairTrips(Pass):
     Requires: shardings on operations, and constraints where a value is read in another layout, as rhino-plan-sharding
     writes them.
 
-    Ensures: a loop of known trips, one of which gathers by a constraint what the next one reads, has bodies of two
-    trips with an `optimization_barrier` between them, so that XLA puts nothing of the first beside the second; only
+    Ensures: a loop that ends by its count alone, and whose trips gather by a constraint what the next reads, has two
+    trips in one, an `optimization_barrier` between them, so that XLA puts nothing of the first beside the second; only
     what the loop counts goes on beside it. Applied twice, four trips are in one.
 
     Example:
