@@ -11,7 +11,7 @@ sdy.mesh @mesh = <["x"=2, "y"=4]>
 // CHECK: do {
 // CHECK: %[[A:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x6xf32>) -> tensor<2x4x8x6xf32>
 // CHECK: %[[B:.*]] = stablehlo.reshape %{{.*}} {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}, {}, {}]>]>} : (tensor<64x8xf32>) -> tensor<2x4x8x8xf32>
-// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %[[B]], %[[A]], batching_dims = [1, 0] x [1, 0], contracting_dims = [2] x [2]
+// CHECK: %[[PARTS:.*]] = stablehlo.dot_general %[[B]], %[[A]], batching_dims = [1, 0] x [1, 0], contracting_dims = [2] x [2], precision = [DEFAULT, HIGHEST]
 // CHECK-SAME: [{"y"}, {"x"}, {}, {}]
 // CHECK-SAME: -> tensor<4x2x8x6xf32>
 // CHECK: %[[Y:.*]] = stablehlo.reduce(%[[BEFORE]] init: %{{.*}}) applies stablehlo.add across dimensions = [0]
@@ -45,7 +45,37 @@ func.func @dot(%a: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", 
   } do {
     %a0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {}]> : tensor<64x6xf32>
     %b0 = sdy.sharding_constraint %b <@mesh, [{"x", "y"}, {}]> : tensor<64x8xf32>
-    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}]>]>} : (tensor<64x6xf32>, tensor<64x8xf32>) -> tensor<6x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0], precision = [HIGHEST, DEFAULT] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}]>]>} : (tensor<64x6xf32>, tensor<64x8xf32>) -> tensor<6x8xf32>
+    %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<6x8xf32>) -> tensor<1x6x8xf32>
+    %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<3x6x8xf32>, tensor<1x6x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x6x8xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %j, %next : tensor<i32>, tensor<3x6x8xf32>
+  }
+  return %r#1 : tensor<3x6x8xf32>
+}
+
+// Its algorithm takes one operand otherwise than the other: they stay where they are.
+// CHECK-LABEL: func.func @told_apart
+// CHECK: do {
+// CHECK: stablehlo.dot_general {{.*}}lhs_precision_type = f8E4M3FN, rhs_precision_type = f8E5M2
+// CHECK-SAME: -> tensor<4x2x6x8xf32>
+// CHECK-NOT: stablehlo.transpose
+// CHECK: return
+func.func @told_apart(%a: tensor<64x6xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}, %b: tensor<64x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}) -> tensor<3x6x8xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.constant dense<3> : tensor<i32>
+  %f = stablehlo.constant dense<0.0> : tensor<f32>
+  %empty = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> tensor<3x6x8xf32>
+  %r:2 = stablehlo.while(%i = %zero, %stack = %empty) : tensor<i32>, tensor<3x6x8xf32>
+  attributes {sdy.sharding = #sdy.sharding_per_value<[<@mesh, []>, <@mesh, [{}, {}, {"y"}]>]>}
+  cond {
+    %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  } do {
+    %a0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {}]> : tensor<64x6xf32>
+    %b0 = sdy.sharding_constraint %b <@mesh, [{"x", "y"}, {}]> : tensor<64x8xf32>
+    %g = stablehlo.dot_general %a0, %b0, contracting_dims = [0] x [0], algorithm = <lhs_precision_type = f8E4M3FN, rhs_precision_type = f8E5M2, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false> {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {"y"}]>]>} : (tensor<64x6xf32>, tensor<64x8xf32>) -> tensor<6x8xf32>
     %row = stablehlo.reshape %g {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<6x8xf32>) -> tensor<1x6x8xf32>
     %next = stablehlo.dynamic_update_slice %stack, %row, %i, %zero, %zero {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}, {"y"}]>]>} : (tensor<3x6x8xf32>, tensor<1x6x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>) -> tensor<3x6x8xf32>
     %j = stablehlo.add %i, %one : tensor<i32>

@@ -115,6 +115,11 @@ def owner_of(value: Any) -> Any:
     return None if isinstance(value, ir.BlockArgument) or isinstance(value.owner, ir.Block) else value.owner.operation
 
 
+def end_of(block: ir.Block) -> ir.Operation:
+    """The operation that ends a block, such as a return."""
+    return block.operations[len(block.operations) - 1].operation
+
+
 def copy_all(ops: Iterable[ir.Operation], values: dict[Any, Any]) -> None:
     """Copies operations to the insertion point, with `values` in place of operands; their results are added to it."""
     for op in ops:

@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.constants import told_attributes
-from rhino.dialect.functions import attributes_of, copy_all, owner_of, walk
+from rhino.dialect.functions import attributes_of, copy_all, end_of, owner_of, walk
 from rhino.dialect.loops import widen
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.layouts import split_by
@@ -62,7 +62,7 @@ def gather_earlier(module: ir.Module, first: bool = False) -> int:
 def _gathers(loop: ir.Operation, first: bool) -> list[_Gather]:
     """What a loop gathers of what a trip cuts out by its counter, in order."""
     body = loop.regions[1].blocks[0]
-    yields = list(_end(body).operands)
+    yields = list(end_of(body).operands)
     found: dict[Any, _Gather] = {}
     known: dict[Any, Any] = {}
     enough = False
@@ -79,7 +79,7 @@ def _gathers(loop: ir.Operation, first: bool) -> list[_Gather]:
         if way is not None:
             found[signature] = _Gather((*before.moves, op) if before is not None else (op,), way)
     # What is gathered by one axis after the other is handed on once, and what is handed on already is left.
-    inside = {_end(body), *(op for one in found.values() for op in (*one.way, *one.moves))}
+    inside = {end_of(body), *(op for one in found.values() for op in (*one.way, *one.moves))}
     return [one for one in found.values() if any(_is_read_beside(op, inside) for op in one.moves)]
 
 
@@ -147,13 +147,9 @@ def _source(v: Any) -> Any:
     return v
 
 
-def _end(body: ir.Block) -> ir.Operation:
-    return body.operations[len(body.operations) - 1].operation
-
-
 def _rewrite(loop: ir.Operation, found: Sequence[_Gather]) -> None:
     body = loop.regions[1].blocks[0]
-    arguments, yields = list(body.arguments), list(_end(body).operands)
+    arguments, yields = list(body.arguments), list(end_of(body).operands)
     moves = [one.moves[0] for one in found]
     way = dict.fromkeys(op for one in found for op in one.way)
     ordered = [op for op in (one.operation for one in body.operations) if op in way]

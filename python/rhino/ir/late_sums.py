@@ -18,7 +18,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from rhino.dialect import sdy
 from rhino.dialect.constants import is_zeros
-from rhino.dialect.functions import attributes_of, copy_all, owner_of, walk
+from rhino.dialect.dots import exchanged, tells_apart
+from rhino.dialect.functions import attributes_of, copy_all, end_of, owner_of, walk
 from rhino.dialect.loops import widen
 from rhino.dialect.reducers import combiners_of, starts_neutral
 from rhino.dialect.reductions import together
@@ -83,8 +84,7 @@ def sum_later(module: ir.Module, axes: Sequence[str] = ()) -> int:
 def _gradient(loop: ir.Operation, p: int, meshes: _Meshes, axes: Sequence[str]) -> _Gradient | None:
     """The gradient that a loop stacks at a position, if sums over the axes are in it."""
     body = loop.regions[1].blocks[0]
-    end = body.operations[len(body.operations) - 1].operation
-    write = owner_of(end.operands[p])
+    write = owner_of(end_of(body).operands[p])
     stack = body.arguments[p]
     if write is None or write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != stack:
         return None
@@ -128,19 +128,8 @@ def _turn(op: ir.Operation, result: Sequence[Sequence[str]], axis: str) -> tuple
         return same
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     left = op.operands[0].type.rank - len(numbers.lhs_contracting_dimensions)
-    turned = (*same[left:], *same[:left])
-    alone = not numbers.lhs_batching_dimensions and axis in (result[left] if left < len(result) else ())
-    return turned if alone and _is_symmetric(op) else same
-
-
-def _is_symmetric(op: ir.Operation) -> bool:
-    """Whether a dot says the same of both of its operands: how exactly they are multiplied."""
-    attributes = attributes_of(op)
-    if "algorithm" in attributes:
-        told = stablehlo.DotAlgorithm(attributes["algorithm"])
-        if (told.lhs_precision_type, told.lhs_component_count) != (told.rhs_precision_type, told.rhs_component_count):
-            return False
-    return len({str(one) for one in attributes.get("precision_config", ())}) <= 1
+    alone = not numbers.lhs_batching_dimensions and left < len(result) and axis in result[left]
+    return (*same[left:], *same[:left]) if alone and not tells_apart(op) else same
 
 
 def _summed(op: ir.Operation) -> list[tuple[int, ...]]:
@@ -320,16 +309,16 @@ def _product(op: ir.Operation, kind: ir.Type, read: Sequence[_SplitOperand], g: 
         (read[0], numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions),
         (read[1], numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions),
     ]
+    attributes = attributes_of(op)
     if g.is_turned:
         sides.reverse()
-    read = [parts for parts, _, _ in sides]
+        attributes = exchanged(attributes)
     batching, contracting = [], []
     for parts, batches, sums in sides:
         batching.append([*(parts.places[a] for a in g.late), *(parts.left[d] for d in batches)])
         contracting.append([parts.left[d] for d in sums])
-    attributes = attributes_of(op)
     attributes["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get(*batching, *contracting)
-    return ir.Operation.create(op.name, [kind], [parts.value for parts in read], attributes).results[0]
+    return ir.Operation.create(op.name, [kind], [parts.value for parts, _, _ in sides], attributes).results[0]
 
 
 def _reduction(op: ir.Operation, kind: ir.Type, read: Sequence[_SplitOperand], g: _Gradient) -> Any:

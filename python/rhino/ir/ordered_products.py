@@ -12,12 +12,12 @@ from math import prod
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from rhino.dialect.functions import walk
+from rhino.dialect.dots import exchanged, tells_apart
+from rhino.dialect.functions import attributes_of, walk
 from rhino.dialect.sdy import SHARDING
 from rhino.program.elementwise import ELEMENTWISE
 
 _DOT, _TRANSPOSE, _UPDATE = "stablehlo.dot_general", "stablehlo.transpose", "stablehlo.dynamic_update_slice"
-_PRECISION = "precision_config"
 # What they make has the order of what they read; a row of a stack has one dimension more than what it is made of.
 _ALIKE = ELEMENTWISE | {"stablehlo.broadcast_in_dim", "stablehlo.reshape"}
 
@@ -62,7 +62,7 @@ def _is_stacked(value: ir.Value) -> bool:
 
 def _ordered(op: ir.Operation, reader: ir.Operation) -> ir.Value | None:
     """A product's result as its reader would have it; None where no product has that order."""
-    if "algorithm" in op.attributes and _tells_apart(stablehlo.DotAlgorithm(op.attributes["algorithm"])):
+    if tells_apart(op):
         return None
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     lhs = _Side.of(op.operands[0], numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions)
@@ -71,17 +71,15 @@ def _ordered(op: ir.Operation, reader: ir.Operation) -> ir.Value | None:
     batch, middle, wanted = len(lhs.batch), len(lhs.batch) + len(lhs.free), list(reader.attributes["permutation"])
     heads = [d for d in wanted if d < batch]
     of_lhs, of_rhs = [d for d in wanted if batch <= d < middle], [d for d in wanted if d >= middle]
-    exchanged = wanted == heads + of_rhs + of_lhs
-    if not exchanged and wanted != heads + of_lhs + of_rhs:
+    swaps = wanted == heads + of_rhs + of_lhs
+    if not swaps and wanted != heads + of_lhs + of_rhs:
         return None
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    precisions = list(attributes.get(_PRECISION, []))
+    attributes = attributes_of(op)
     with op.context, op.location, ir.InsertionPoint(op):
         sides = [lhs.reordered(heads, [d - batch for d in of_lhs]), rhs.reordered(heads, [d - middle for d in of_rhs])]
-        if exchanged:
+        if swaps:
             sides.reverse()
-        if exchanged and precisions:
-            attributes[_PRECISION] = ir.ArrayAttr.get(precisions[::-1])
+            attributes = exchanged(attributes)
         attributes["dot_dimension_numbers"] = stablehlo.DotDimensionNumbers.get(
             *(side.batch for side in sides), *(side.contracted for side in sides)
         )
@@ -114,14 +112,6 @@ class _Side:
         if order != sorted(order):
             value = stablehlo.TransposeOp(value, ir.DenseI64ArrayAttr.get(order)).result
         return _Side(value, [self.batch[i] for i in batch], self.contracted, self.free)
-
-
-def _tells_apart(algorithm: stablehlo.DotAlgorithm) -> bool:
-    """Whether an algorithm takes one operand otherwise than the other."""
-    return (algorithm.lhs_precision_type, algorithm.lhs_component_count) != (
-        algorithm.rhs_precision_type,
-        algorithm.rhs_component_count,
-    )
 
 
 def _size(value: ir.Value) -> int:

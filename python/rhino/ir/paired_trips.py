@@ -13,12 +13,15 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
-from rhino.dialect.functions import copy_all, owner_of, walk
+from rhino.dialect.functions import copy_all, end_of, owner_of, walk
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.early_gathers import is_gather
 from rhino.ir.trips import constant, trip_count
+from rhino.program.elementwise import ELEMENTWISE
 
 _BARRIER = "stablehlo.optimization_barrier"
+# What makes the same of the same each time.
+_NUMBERS = ELEMENTWISE | {"stablehlo.constant"}
 
 
 def pair_trips(module: ir.Module) -> int:
@@ -39,7 +42,7 @@ def pair_trips(module: ir.Module) -> int:
 def _only_counts(loop: ir.Operation) -> bool:
     """Whether a loop ends by its count alone, and not in the middle of two trips."""
     cond = loop.regions[0].blocks[0]
-    ends = owner_of(_end(cond).operands[0])
+    ends = owner_of(end_of(cond).operands[0])
     compares = [op for op in (one.operation for one in cond.operations) if op.name == "stablehlo.compare"]
     return compares == [ends]
 
@@ -47,7 +50,7 @@ def _only_counts(loop: ir.Operation) -> bool:
 def _hands_on_gathers(loop: ir.Operation) -> bool:
     """Whether a trip gathers what the next one reads."""
     body = loop.regions[1].blocks[0]
-    for argument, v in zip(body.arguments, _end(body).operands, strict=True):
+    for argument, v in zip(body.arguments, end_of(body).operands, strict=True):
         op = owner_of(v)
         inside = op is not None and op.block == body and op.name == "sdy.sharding_constraint" and is_gather(op)
         if inside and len(list(argument.uses)):
@@ -55,13 +58,9 @@ def _hands_on_gathers(loop: ir.Operation) -> bool:
     return False
 
 
-def _end(body: ir.Block) -> ir.Operation:
-    return body.operations[len(body.operations) - 1].operation
-
-
 def _pair(loop: ir.Operation, trips: int) -> None:
     body = loop.regions[1].blocks[0]
-    arguments, end = list(body.arguments), _end(body)
+    arguments, end = list(body.arguments), end_of(body)
     yields = list(end.operands)
     trip = [op for op in (one.operation for one in body.operations) if op != end]
     if trips % 2:
@@ -108,7 +107,7 @@ def _counting(v: Any, body: ir.Block) -> list[ir.Operation] | None:
             return None
         op = owner_of(v)
         if op is not None and op.block == body and op not in found:
-            if len(op.results) != 1 or op.name == _BARRIER or len(op.regions):
+            if op.name not in _NUMBERS:
                 return None
             found.add(op)
             pending.extend(op.operands)

@@ -1,7 +1,7 @@
-"""How often a counted loop runs, told while a program is read: by its counter, as jax writes scan and fori_loop.
+"""How often a counted loop runs: by its counter, as jax writes scan and fori_loop.
 
-Owns that reading alone. What else there is to know of such a loop is in `rhino.ir.scans.loops`,
-of a program that was read.
+Owns that reading alone, of operations. What else there is to know of such a loop is in `rhino.ir.scans.loops`, of a
+program that was read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxlib.mlir import ir
+
+from rhino.dialect.functions import end_of, owner_of
 
 
 def trip_count(op: Any, number: Callable[[Any], int | None]) -> int:
@@ -35,11 +37,12 @@ def trip_count(op: Any, number: Callable[[Any], int | None]) -> int:
 
 def _step(body: Any, position: int, number: Callable[[Any], int | None]) -> int:
     """What is added to a counter in one trip; 0 if anything else is done to it."""
-    found, v = 0, body.operations[len(body.operations) - 1].operands[position]
+    found, v = 0, end_of(body).operands[position]
     while v != body.arguments[position]:
-        if getattr(v.owner, "name", "") != "stablehlo.add":
+        op = owner_of(v)
+        if op is None or op.name != "stablehlo.add":
             return 0
-        left, right = v.owner.operands
+        left, right = op.operands
         added, v = (number(left), right) if number(right) is None else (number(right), left)
         if added is None:
             return 0
@@ -49,8 +52,10 @@ def _step(body: Any, position: int, number: Callable[[Any], int | None]) -> int:
 
 def constant(v: Any) -> int | None:
     """The integer that a constant operation makes."""
-    owner = v.owner
-    if getattr(owner, "name", "") != "stablehlo.constant" or v.type.shape:
+    op = owner_of(v)
+    if op is None or op.name != "stablehlo.constant" or v.type.shape:
         return None
-    value = ir.DenseElementsAttr(owner.attributes["value"]).get_splat_value()
-    return int(ir.IntegerAttr(value).value) if isinstance(value.type, ir.IntegerType) else None
+    # Of other types the bindings may know no attributes.
+    if not isinstance(v.type.element_type, ir.IntegerType):
+        return None
+    return int(ir.IntegerAttr(ir.DenseElementsAttr(op.attributes["value"]).get_splat_value()).value)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
+from typing import NamedTuple
 
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
@@ -20,9 +21,20 @@ from rhino.solver.rows import Rows
 
 # Groups on the left and on the right.
 Pair = tuple[int, int]
-# The same, the conversion (from, to) between them, seconds of sending and of copying, and whether ends that agree on it
-# share it.
-Price = tuple[int, int, tuple[Layout, Layout], float, float, bool]
+
+
+class Price(NamedTuple):
+    """What a conversion (from, to) between two groups takes: seconds of sending, which may be hidden, and of copying.
+
+    `shared`: ends that agree on it pay it once.
+    """
+
+    left: int
+    right: int
+    conversion: tuple[Layout, Layout]
+    sent_s: float
+    copied_s: float
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +86,15 @@ class Prices:
         found = tuple(entries)
         by_conversion: dict[tuple[Layout, Layout], list[Price]] = {}
         for price in found:
-            if price[5]:
-                by_conversion.setdefault(price[2], []).append(price)
+            if price.shared:
+                by_conversion.setdefault(price.conversion, []).append(price)
         if not by_conversion:
             return cls._whole(found)
         shared = [
             (conversion, tuple([price[:2] for price in prices]), cls._whole(tuple(prices)))
             for conversion, prices in by_conversion.items()
         ]
-        alone = cls._whole(tuple([price for price in found if not price[5]]))
+        alone = cls._whole(tuple([price for price in found if not price.shared]))
         return cls(found, frozenset([price[:2] for price in found]), alone, tuple(shared))
 
     @classmethod
@@ -111,7 +123,7 @@ def prices(
         copied_s = turned_seconds(costs, transfer, start, end) + carved_seconds(costs, transfer, start, end)
         if sent_s or copied_s:
             shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))
-            entries.append((i, j, (start, end), sent_s, copied_s, shared))
+            entries.append(Price(i, j, (start, end), sent_s, copied_s, shared))
     return Prices.of(entries)
 
 
@@ -128,7 +140,7 @@ def written(
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         seconds = landed_seconds(costs, source.node, transfer.value, start, end)
         if seconds:
-            found.append((i, j, (start, end), 0.0, seconds, False))
+            found.append(Price(i, j, (start, end), 0.0, seconds, False))
     return Prices.of(found)
 
 

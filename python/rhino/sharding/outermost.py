@@ -63,14 +63,10 @@ def turned_dims(op: Op, slot: int | None, shape: Sequence[int]) -> list[int]:
         return []
     left, right, result = ({f for dim in m for f in dim} for m in (*op.rule.operands, op.rule.results[0]))
     mapping = op.rule.results[0] if slot is None else op.rule.operands[slot]
-    batches = left & right & result
-    groups = [
-        (bool(set(factors) & left), bool(set(factors) & right), bool(set(factors) & result))
-        for factors, size in zip(mapping, shape, strict=True)
-        if size > 1
-    ]
     places = [d for d, size in enumerate(shape) if size > 1]
-    if any(set(factors) & batches for factors, size in zip(mapping, shape, strict=True) if size > 1):
+    # Of each dimension, where it is; of a batch's, everywhere.
+    groups = [tuple(not side.isdisjoint(mapping[d]) for side in (left, right, result)) for d in places]
+    if (True, True, True) in groups:
         return []
     found = []
     for at, d in enumerate(places):

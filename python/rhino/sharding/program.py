@@ -185,17 +185,17 @@ class AxisProgram:
         if w < 0 or u == w:
             first = self.first[u]
             for price in found.entries:
-                self._pay(first + price[0], count, price, window)
+                self._pay(first + price.left, count, price, window)
         elif found.entries:
             self.charges.setdefault((u, w), []).append((found, count, window))
 
     def _pay(self, variable: int, count: int, price: Price, window: int | None) -> None:
         """Adds a price to a variable; what is sent may be hidden in a window."""
-        *_, sent_s, copied_s, _ = price
-        if window is not None and sent_s:
-            self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + count * sent_s
-            sent_s = 0.0
-        self.milp.costs[variable] += count * (sent_s + copied_s)
+        waited_s = price.sent_s + price.copied_s
+        if window is not None and price.sent_s:
+            self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + count * price.sent_s
+            waited_s = price.copied_s
+        self.milp.costs[variable] += count * waited_s
 
     def _emit(self) -> None:
         shared: dict[tuple[int, int], list[frozenset[Pair]]] = {}
@@ -235,7 +235,7 @@ class AxisProgram:
         self.pairs[u, w] = columns, shape.at
         for found, count, window in self.charges.get((u, w), ()):
             for price in found.entries:
-                for c in shape.at[price[0], price[1]]:
+                for c in shape.at[price.left, price.right]:
                     self._pay(columns[c], count, price, window)
 
     def _follow(self) -> None:

@@ -103,9 +103,8 @@ class ProgramTimes:
 
     `seconds`, `launches`, `heavy` and `starting` are the model's; the tied transfers `hideable`, and of them those of
     activations, `beside`, are `rhino.sharding.overlap`'s, and `combines` is of `rhino.sharding.combining`; `insides`
-    are of manual computations, by op; `apart` is of `rhino.sharding.landing`, `carving` of `rhino.sharding.carved`,
-    `turning` of `rhino.sharding.outermost`;
-    `hiding` and `filled` are of `rhino.sharding.hiding` and `rhino.sharding.filled`, `batch_byte_s` the model's.
+    are of manual computations, by op; `apart`, `carving`, `turning`, `hiding` and `filled` are of the modules landing,
+    carved, outermost, hiding and filled; `batch_byte_s` is the model's.
     """
 
     problem: Problem

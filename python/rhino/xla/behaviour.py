@@ -115,6 +115,15 @@ def program(arguments: str, body: str, mesh: str = "x=8") -> str:
     )
 
 
+def until(trips: int) -> str:
+    """The condition of a loop that counts %i from zero."""
+    return f"""cond {{
+      %n = stablehlo.constant dense<{trips}> : tensor<i32>
+      %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }}"""
+
+
 def _sharding(dims: str) -> str:
     inner = ", ".join(
         "{" + ", ".join(f'"{a}"' for a in d.strip().split("+") if a != "-") + "}" for d in dims.split(",")

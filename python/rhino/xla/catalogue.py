@@ -11,11 +11,12 @@ from rhino.xla.beside import BESIDE
 from rhino.xla.collectives import COLLECTIVES
 from rhino.xla.faults import FAULTS
 from rhino.xla.kernels import KERNELS
+from rhino.xla.layouts import LAYOUTS
 from rhino.xla.memory import MEMORY
 from rhino.xla.rows import ROWS
 
 PARTS = {
-    "Collectives": (*COLLECTIVES, *BESIDE),
+    "Collectives": (*COLLECTIVES, *BESIDE, *LAYOUTS),
     "Kernels": (*KERNELS, *ROWS),
     "Memory and types": MEMORY,
     "What Rhino keeps programs away from": FAULTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rhino.xla.backends import BACK_ENDS
-from rhino.xla.behaviour import Behaviour, Compiled, Probe, program
+from rhino.xla.behaviour import Behaviour, Compiled, Probe, program, until
 
 TARGETS = tuple(BACK_ENDS)
 GPUS = tuple(t for t in TARGETS if t != "cpu")
@@ -53,11 +53,7 @@ def summing_loop(kept: str, narrow: bool = False) -> str:
         %start = sdy.sharding_constraint %zero @[{kept}] : {M}
         %none = stablehlo.constant dense<0> : tensor<i32>
         %r:2 = stablehlo.while(%i = %none, %sum = %start) : tensor<i32>, {M}
-        cond {{
-          %n = stablehlo.constant dense<4> : tensor<i32>
-          %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-          stablehlo.return %more : tensor<i1>
-        }} do {{
+        {until(4)} do {{
           %one = stablehlo.constant dense<1> : tensor<i32>
           %f = stablehlo.convert %i : (tensor<i32>) -> tensor<f32>
           %s = stablehlo.broadcast_in_dim %f, dims = [] : (tensor<f32>) -> {M}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rhino.xla.behaviour import Behaviour, Probe, program
+from rhino.xla.behaviour import Behaviour, Probe, program, until
 from rhino.xla.collectives import GPUS, TARGETS, dot
 from rhino.xla.kernels import BYTES, ONE, ZERO, L, kernels, sort, temp
 
@@ -113,11 +113,7 @@ MEMORY = (
             program(
                 f"%a: {L} @[-, -], %w: {_STACK} @[-, -, x] -> {L} @[-, -]",
                 f"""{_NONE}%r:3 = stablehlo.while(%i = %none, %v = %a, %s = %w) : tensor<i32>, {L}, {_STACK}
-                cond {{
-                  %n = stablehlo.constant dense<8> : tensor<i32>
-                  %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-                  stablehlo.return %more : tensor<i1>
-                }} do {{
+                {until(8)} do {{
                   %one = stablehlo.constant dense<1> : tensor<i32>
                   %zero = stablehlo.constant dense<0> : tensor<i32>
                   %c = stablehlo.dynamic_slice %s, %i, %zero, %zero, sizes = [1, 1024, 1024]
@@ -205,11 +201,7 @@ MEMORY = (
                 f"%a: {L} @[-, -] -> {L} @[-, -]",
                 f"""{_NONE}%f = stablehlo.constant dense<1.5> : {L}
                 %r:3 = stablehlo.while(%i = %none, %sum = %a, %c = %f) : tensor<i32>, {L}, {L}
-                cond {{
-                  %n = stablehlo.constant dense<40> : tensor<i32>
-                  %more = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
-                  stablehlo.return %more : tensor<i1>
-                }} do {{
+                {until(40)} do {{
                   %one = stablehlo.constant dense<1> : tensor<i32>
                   %t = stablehlo.sine %sum : {L}
                   %next = stablehlo.add %t, %c : {L}

@@ -17,6 +17,7 @@ from rhino.machine.roofline import launch_s, memory_bytes_s
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Options, plan_sharding
+from rhino.sharding.descent import Setting, descend
 from rhino.sharding.evaluate import predict
 from rhino.sharding.outermost import turned_dims
 
@@ -99,3 +100,15 @@ def test_a_weight_that_is_gathered_so_takes_what_it_moves() -> None:
         found[state] = (predict(costs, states, lifetimes(graph)).compute_s - of_nodes) / once_s
     # The product has its gradient as [heads, size, width]: along heads that is sent as it lies, along sizes it is not.
     assert found == pytest.approx({0: 0.0, 1: 0.0, 2: 1.0, 3: 2.0}, abs=1e-6)
+
+
+def test_the_search_counts_what_is_predicted() -> None:
+    """Of the program that is solved, on one axis: the weight is split along heads, along sizes, or as is fastest."""
+    graph = graph_of(step, spec(WIDTH, HEADS, SIZE), spec(ROWS, WIDTH), donate=(0,))
+    costs = plan_sharding(graph, CLUSTER, Options(mesh=(8,))).costs
+    weight = costs.quotient.klass[costs.problem.node_of[graph.arguments[0].value]]
+    for state in (2, 3, None):
+        found = descend(Setting(costs, {} if state is None else {weight: (frozenset({state}),)}), [0])
+        assert found is not None
+        assert state is None or found.states[weight] == (state,)
+        assert found.objective == pytest.approx(predict(costs, found.states, lifetimes(graph)).step_time_s, rel=1e-6)
