@@ -5,7 +5,7 @@
 
 // CHECK: rhino.plan = {alternatives = [
 // CHECK-SAME: {name = "one program", why = "no plan of one program that fits takes less than the 0.0123 s there are"}
-// CHECK-SAME: step_time_s = 0.0123
+// CHECK-SAME: step_time_s = 0.01228
 // CHECK-SAME: stages = 2 : i64
 
 // REFUSED: plan_parallelism_costly.mlir:[[LINE:[0-9]+]]:1: error: one program that fits takes {{0.0[0-9]*}} s or more, for want of memory

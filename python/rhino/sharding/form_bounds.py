@@ -13,7 +13,6 @@ from typing import Protocol
 from rhino.machine.roofline import perfect_s
 from rhino.program.data import Graph
 from rhino.program.recomputation import LAYERS, Way
-from rhino.sharding.overlap import WON
 from rhino.sharding.planner import FreePlan
 from rhino.sharding.time_model import ProgramTimes, TimeModel
 
@@ -136,7 +135,7 @@ class FormBounds:
         for other in self.free:
             if other.parts <= form.parts and other.way in (base.way, form.way) and other.sums in (1, form.sums):
                 more_s = again_s if other.way != form.way else 0.0
-                beside = 1 - WON * self.times[base].hiding.most if more_s > 0 else 1.0
+                beside = 1 - self.times[base].hiding.most if more_s > 0 else 1.0
                 bounds.append(self.computing_s(other) + more_s)
                 # With local sums a plan may send less.
                 if other.sums == form.sums:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from rhino.program.data import Graph, Op
 from rhino.program.operations import CONSTRAINTS, PASSING
 from rhino.program.orders import stacked
+from rhino.sharding.overlap import WON, ComputeWindow
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 
@@ -29,12 +30,12 @@ class Hiding:
     """Three windows: where no loop is, in loops that sum gradients, and in others; all is in the first by default.
 
     Attributes:
-      windows: of each, the share of its computing that can have collectives beside it.
+      windows: what of the computing of each can have collectives beside it.
       shares: per class, of its computing, what is in each.
       within: of the tied transfers, the window that they are in.
     """
 
-    windows: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    windows: tuple[ComputeWindow, ComputeWindow, ComputeWindow] = (ComputeWindow(), ComputeWindow(), ComputeWindow())
     shares: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     within: Mapping[int, int] = field(default_factory=dict)
 
@@ -44,8 +45,8 @@ class Hiding:
 
     @property
     def most(self) -> float:
-        """The largest window of those that there are."""
-        return max(self.windows) if self.within else self.windows[_OUTSIDE]
+        """The largest share of its computing that any of the windows that there are wins."""
+        return max(window.share * window.won for window in (self.windows if self.within else self.windows[:1]))
 
     def shares_of(self, k: int) -> tuple[float, ...]:
         """Of the computing of class k, what is in each window."""
@@ -56,13 +57,14 @@ def hiding(
     problem: Problem,
     quotient: Quotient,
     gradients: AbstractSet[int],
-    windows: tuple[float, float, float],
+    shares: tuple[float, float, float],
     seconds: Sequence[float],
 ) -> Hiding:
     """Where a program's transfers and computing are.
 
     Args:
       gradients: the tied transfers of gradients, and of parameters, that computing can hide.
+      shares: per window, of its computing, what can have collectives beside it.
       seconds: per op, of its undivided computing in a step.
     """
     graph, made = problem.graph, _rows(problem.graph)
@@ -72,24 +74,45 @@ def hiding(
         if transfer.kind == "define" and transfer.index in gradients and transfer.value in made
     }
     if not summing:
-        return Hiding(windows)
+        return Hiding((ComputeWindow(shares[_OUTSIDE], WON), ComputeWindow(), ComputeWindow()))
 
-    def window_of(o: int) -> int:
-        loop = _loop_around(graph, o)
+    def window_of(loop: int) -> int:
         return _OUTSIDE if loop < 0 else _SUMMING if loop in summing else _OTHER
 
     within = {}
     for transfer, _ in quotient.transfers:
         alike = [problem.transfers[t] for t in quotient.alike[transfer.index]]
         # What leaves the loop is not made there.
-        found = [window_of(t.op) if t.late == t.trips else _OUTSIDE for t in alike]
-        within[transfer.index] = max(range(len(windows)), key=found.count)
-    spent = [[0.0] * len(windows) for _ in quotient.counts]
+        found = [window_of(_loop_around(graph, t.op)) if t.late == t.trips else _OUTSIDE for t in alike]
+        within[transfer.index] = max(range(len(shares)), key=found.count)
+    spent = [[0.0] * len(shares) for _ in quotient.counts]
+    loops: dict[int, float] = {}
     for n, node in enumerate(problem.nodes):
         for op in node.ops:
-            spent[quotient.klass[n]][window_of(op)] += seconds[op]
-    shares = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
-    return Hiding(windows, shares, within)
+            loop = _loop_around(graph, op)
+            spent[quotient.klass[n]][window_of(loop)] += seconds[op]
+            loops[loop] = loops.get(loop, 0.0) + seconds[op]
+    outside, summed, other = (
+        ComputeWindow(share, _won(graph, {loop: s for loop, s in loops.items() if window_of(loop) == window}))
+        for window, share in enumerate(shares)
+    )
+    of_classes = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
+    return Hiding((outside, summed, other), of_classes, within)
+
+
+def _won(graph: Graph, loops: Mapping[int, float]) -> float:
+    """Of what loops could hide, what they do: all but one trip's, whose gathers or sums nothing is beside.
+
+    With 3, 4 and 8 layers, as with 96, a step waits for what one of them sends (`rhino compile --overlap --timeline`).
+
+    Args:
+      loops: what each computes, in seconds.
+    """
+    trips = {loop: graph.ops[loop].iterations for loop, seconds in loops.items() if loop >= 0 and seconds > 0}
+    known = {loop: n for loop, n in trips.items() if n > 1}
+    if not known:
+        return WON
+    return 1 - sum(loops[loop] / n for loop, n in known.items()) / sum(loops[loop] for loop in known)
 
 
 def _rows(graph: Graph) -> AbstractSet[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from rhino.machine import Cluster
 from rhino.program.data import Graph, Op, once
@@ -16,23 +17,35 @@ from rhino.sharding.symmetry import Quotient, of_most
 from rhino.xla import back_end
 
 # Share of computing that parameter and gradient collectives can run beside: two thirds of a step are backward, whose
-# dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Measured where a network
-# is full (`python -m bench.overlap`): 0.62 and 0.65. XLA: collectives-span-dots
-WINDOW = 0.7
+# dots are what XLA's scheduler has to place sums under, and gathers are beside those of both. Of all computing 0.62 and
+# 0.65 hide some where a network is full (`python -m bench.overlap`). XLA: collectives-span-dots
+WINDOW = 0.67
 # The same in the bodies of loops, of a step that sums gradients in loops over layers. Of such a loop's computing 0.99
 # and 1.0 hides some on 64 V100s, and two thirds to 0.87 on 128 H100s, where what layers wait for is in the way.
 WINDOW_IN_LOOPS = 1.0
-# Of collectives that computing could hide, what XLA hides when it is asked to overlap and may do them in another trip
-# (`rhino.ir.other_trips`): from half of an LSTM's to 0.97, by the timelines of the same bench, and 0.91 in the median.
-WON = 0.9
+# Of collectives that computing outside of loops could hide, what XLA hides when it is asked to overlap: 0.92 and 0.97
+# by the timelines of the same bench. Loops over layers know theirs (`rhino.sharding.hiding`).
+WON = 0.95
 _VIEWS = stablehlo("reshape transpose convert")
 # Of the step's products, those that must still follow for a parameter's return to be beside them.
 _ENOUGH = 0.05
 
 
-def hidden_seconds(compute_s: float, hideable_s: float, window: float) -> float:
-    """What is saved by overlap where at most the share `window` of computing has collectives beside it."""
-    return WON * min(hideable_s, window * compute_s)
+class ComputeWindow(NamedTuple):
+    """A part of a step whose computing can have collectives beside it.
+
+    Attributes:
+      share: of the computing, what can at most.
+      won: of what could be hidden so, what is.
+    """
+
+    share: float = 0.0
+    won: float = WON
+
+
+def hidden_seconds(compute_s: float, hideable_s: float, window: ComputeWindow) -> float:
+    """What is saved by overlap in a window."""
+    return window.won * min(hideable_s, window.share * compute_s)
 
 
 def stored_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:

@@ -18,7 +18,6 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import Layout
 from rhino.sharding.meeting import Groups, Pair, Price, Prices, transport, written
 from rhino.sharding.milp import FAR, Bases, Milp, MilpSolution
-from rhino.sharding.overlap import WON
 from rhino.sharding.pinning import Open
 from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer
 from rhino.sharding.recurring import Recurring, RecurringMeeting
@@ -257,17 +256,15 @@ class AxisProgram:
 
     def _overlap(self) -> None:
         """Hidden collectives cost the share that overlap never wins, and all that exceeds the window of computing."""
-        for hidden, computing, share in zip(self.hidden, self.computing, self.costs.hiding.windows, strict=True):
-            if not share:
-                for v, seconds in hidden.items():
-                    self.milp.costs[v] += seconds
-            elif hidden:
-                terms = dict(hidden)
-                for v, seconds in hidden.items():
-                    self.milp.costs[v] += (1 - WON) * seconds
+        for hidden, computing, window in zip(self.hidden, self.computing, self.costs.hiding.windows, strict=True):
+            won = window.won if window.share else 0.0
+            for v, seconds in hidden.items():
+                self.milp.costs[v] += (1 - won) * seconds
+            if hidden and won:
+                terms = {v: won * seconds for v, seconds in hidden.items()}
                 for v, seconds in computing.items():
-                    terms[v] = terms.get(v, 0.0) - share * seconds
-                self.milp.slope = WON
+                    terms[v] = terms.get(v, 0.0) - won * window.share * seconds
+                self.milp.slope = 1.0
                 self.milp.penalties.append(terms)
 
     def _start(self) -> dict[int, float]:

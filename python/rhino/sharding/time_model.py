@@ -59,7 +59,7 @@ class TimeModel:
 
     @property
     def windows(self) -> tuple[float, float, float]:
-        """Shares of computing that hideable collectives can run beside (`rhino.sharding.hiding`)."""
+        """Per window (`rhino.sharding.hiding`), the share of its computing that collectives can run beside."""
         return WINDOW, WINDOW_IN_LOOPS, WINDOW_IN_LOOPS
 
     @property
@@ -140,12 +140,12 @@ class ProgramTimes:
         )
         most = uninterrupted(problem, quotient, combines, stored, model.back_end) if hideable else 0.0
         outside, summing, other = model.windows
-        windows = min(outside, most), min(summing, most), min(other, most)
+        shares = min(outside, most), min(summing, most), min(other, most)
         return cls(
             problem, quotient, model, seconds, launches, model.heavy(graph),
             hideable, beside, combines, insides(graph, cluster), apart_seconds(graph, cluster),
             carving_seconds(problem, quotient, cluster), turning(problem, quotient, stored, cluster),
-            hiding(problem, quotient, hideable - beside, windows, seconds),
+            hiding(problem, quotient, hideable - beside, shares, seconds),
             model.starting(graph), filled(problem, quotient, seconds, launches),
             model.batch_byte_s(graph, perfect_s(seconds, launches, cluster.num_devices)),
         )  # fmt: skip

@@ -24,7 +24,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.hiding import Hiding
 from rhino.sharding.milp import Milp
-from rhino.sharding.overlap import hideable_transfers
+from rhino.sharding.overlap import ComputeWindow, hideable_transfers
 from rhino.sharding.pinning import Open
 from rhino.sharding.planner import Options, plan_sharding
 from rhino.sharding.program import AxisProgram
@@ -147,7 +147,8 @@ def test_overlap_is_exact(data: st.DataObject, graph: Graph, per_flop: float, me
     within = {t: data.draw(st.integers(0, 2)) for t in sorted(hideable)}
     shares = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.2, 0.3)]
     spread = {k: data.draw(st.sampled_from(shares)) for k in range(len(costs.quotient.counts))}
-    costs = replace(costs, hiding=Hiding((0.5, 0.9, 0.7), spread, within), hideable=hideable)
+    windows = ComputeWindow(0.5, 0.95), ComputeWindow(0.9, 0.75), ComputeWindow(0.7, 0.5)
+    costs = replace(costs, hiding=Hiding(windows, spread, within), hideable=hideable)
     pinned = given_states(data.draw, costs)
     setting = Setting(costs, fixed(pinned))
     expected = least(costs, pinned)

@@ -31,7 +31,7 @@ PLENTY = 1 << 50
 
 @pytest.fixture(scope="module")
 def training() -> Graph:
-    function, arguments = adam_step(3, 24576, 32768)
+    function, arguments = adam_step(3, 22528, 32768)
     return import_graph(module_of(function, *arguments, donate=(0,), roles=True))
 
 

@@ -68,7 +68,7 @@ def test_one_device_has_nothing_to_say(training: Graph) -> None:
 
 
 def test_every_candidate_is_reported() -> None:
-    function, arguments = adam_step(3, 1024, 512)
+    function, arguments = adam_step(3, 512, 512)
     found = plan(import_graph(module_of(function, *arguments, donate=(0,), roles=True)))
     # The third axis: a fifth of the step is not computing divided perfectly.
     assert found.candidates == 4
