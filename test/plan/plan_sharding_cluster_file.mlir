@@ -3,11 +3,13 @@
 
 // The cluster's name, not the path of its file: plans do not depend on where a file lies.
 // CHECK: rhino.cluster = {device = "toy", devices_per_host = 4 : i64, hosts = 2 : i64, name = "two-hosts
-// CHECK: sdy.mesh @mesh = <["x"=2, "y"=4]>
+// CHECK: sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
 // Nothing is split over hosts, of which x is the axis; within a host the weights are, and the batch is.
-// CHECK: func.func @main(%{{[^:]*}}: tensor<1024x8192xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>
-// CHECK-SAME: %{{[^:]*}}: tensor<8192x1024xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>
-// CHECK-SAME: %{{[^:]*}}: tensor<4096x1024xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>
+// CHECK-NOT: "x"
+// CHECK: func.func @main(%{{[^:]*}}: tensor<1024x8192xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"z"}, {"y"}]>
+// CHECK-SAME: %{{[^:]*}}: tensor<8192x1024xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"y", "z"}, {}]>
+// CHECK-SAME: %{{[^:]*}}: tensor<4096x1024xf32> {{[{][^}]*}}sdy.sharding = #sdy.sharding<@mesh, [{"z"}, {}]>
+// CHECK-NOT: "x"
 func.func @main(%w1: tensor<1024x8192xf32> {rhino.role = "param", tf.aliasing_output = 0 : i32},
                 %w2: tensor<8192x1024xf32> {rhino.role = "param", tf.aliasing_output = 1 : i32},
                 %x: tensor<4096x1024xf32> {rhino.role = "batch"}, %y: tensor<4096x1024xf32> {rhino.role = "batch"})

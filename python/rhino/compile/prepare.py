@@ -11,9 +11,10 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from rhino.compile.gathers import summed_as
 from rhino.compile.module import MainSignature, TensorSpec, attribute_dicts, main_function, parse, read
 from rhino.compile.reductions import share_reductions
-from rhino.compile.reshards import keep_sources_apart
+from rhino.compile.reshards import keep_sources_apart, layout_of
 from rhino.compile.slices import bound_slices
 from rhino.compile.windows import keep_fillings_apart
 from rhino.dialect.context import to_bytecode
@@ -164,6 +165,10 @@ def _pin_op_shardings(module: ir.Module) -> None:
             _pin(op.results[index], sharding, ir.InsertionPoint.after(op))
             if op.name == "stablehlo.while":
                 _pin_carry(op, index, sharding)
+            elif op.name == "stablehlo.gather":
+                first = summed_as(op, sharding, layout_of(op.operands[0], boundary), module)
+                if first is not None:
+                    _pin(op.results[index], first, ir.InsertionPoint.after(op))
     for op in reshards:
         pin = sdy.ShardingConstraintOp(
             op.operands[0], op.attributes["sharding"], loc=op.location, ip=ir.InsertionPoint(op)

@@ -26,7 +26,7 @@ def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> N
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "sdy.sharding_constraint":
-            source = _layout(op.operands[0], boundary)
+            source = layout_of(op.operands[0], boundary)
             if source is not None and _moves(source, op.attributes["sharding"]):
                 moved.append((op, source))
         return ir.WalkResult.ADVANCE
@@ -41,7 +41,7 @@ def keep_sources_apart(module: ir.Module, boundary: Mapping[ir.Value, Any]) -> N
             op.operands[0] = own.result
 
 
-def _layout(value: ir.Value, boundary: Mapping[ir.Value, Any]) -> Any:
+def layout_of(value: ir.Value, boundary: Mapping[ir.Value, Any]) -> Any:
     """The sharding of a value; None where nothing says it."""
     if isinstance(value.owner, ir.Block):
         return boundary.get(value)

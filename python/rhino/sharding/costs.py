@@ -21,9 +21,10 @@ from rhino.sharding.combining import ALONE, Combined, joined_seconds, shared_sec
 from rhino.sharding.filled import Filled
 from rhino.sharding.hiding import Hiding
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
+from rhino.sharding.leaving import leaving
 from rhino.sharding.manual import Inside, parts
 from rhino.sharding.outermost import Turning
-from rhino.sharding.problem import PARTIAL, REPLICATED, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
+from rhino.sharding.problem import PARTIAL, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
 from rhino.sharding.scratch import Scratch, copied_wide, held, scratch
 from rhino.sharding.stored import StoredArguments
 from rhino.sharding.symmetry import Quotient
@@ -42,6 +43,8 @@ States = tuple[int, ...]
 # How axes on one dimension are nested at the ends of a conversion; None where that is still free.
 Orders = tuple[Order | None, Order | None]
 FREE: Orders = (None, None)
+# The collectives of a conversion.
+Steps = tuple[RouteStep, ...]
 # What makes conversions alike, their bytes aside: source, target, how sums were left, orders, what does not divide.
 Way = tuple[Layout, Layout, Form, Orders, Odd]
 
@@ -81,7 +84,7 @@ class Costs:
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
     tensors: dict[tuple[int, Factors | None], Ways] = field(default_factory=dict)
-    known: dict[tuple[float, Way, Combined], tuple[float, tuple[RouteStep, ...]]] = field(default_factory=dict)
+    known: dict[tuple[float, Way, Combined], tuple[float, Steps]] = field(default_factory=dict)
     routes: dict[Way, Route] = field(default_factory=dict)
     forms: dict[int, Form] = field(default_factory=dict)
     weights: list[float] = field(default_factory=list)
@@ -124,7 +127,7 @@ class Costs:
         form: Form = "dot",
         orders: Orders = FREE,
         combined: Combined = ALONE,
-    ) -> tuple[float, tuple[RouteStep, ...]]:
+    ) -> tuple[float, Steps]:
         """Seconds and collectives of one conversion of a value.
 
         Args:
@@ -278,7 +281,7 @@ class Costs:
 
         return heavy.seconds(shares(None), shares) + self.launches[o]
 
-    def losses(self, k: int, states: States) -> list[tuple[float, tuple[RouteStep, ...], int]]:
+    def losses(self, k: int, states: States) -> list[tuple[float, Steps, int]]:
         """Collectives that no transfer has: (seconds, steps, trips).
 
         Those of ops inside a cone that cannot keep a sharded dimension, and those inside of a manual computation.
@@ -290,7 +293,7 @@ class Costs:
             found.append((seconds, steps, self.problem.graph.ops[op].trips))
         return found
 
-    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, tuple[RouteStep, ...], int]]:
+    def _inside(self, node: Node, states: States) -> Iterator[tuple[float, Steps, int]]:
         o = node.ops[0] if node.kind == "op" else -1
         if o not in self.insides:
             return
@@ -317,14 +320,13 @@ class Costs:
 
     def transfer(
         self, transfer: LayoutTransfer, source: Layout, target: Layout, orders: Orders = FREE
-    ) -> tuple[float, tuple[RouteStep, ...]]:
+    ) -> tuple[float, Steps]:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         combined = self.combined(transfer)
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
-        trips = self.trips(transfer, source, target)
-        if trips > 1 and transfer.index not in self.hideable:
-            seconds *= self.waited
-        return seconds * trips, steps
+        late_s = self.late_seconds(transfer, source, target, steps)
+        dearer = self.waited if transfer.trips > 1 and transfer.index not in self.hideable else 1.0
+        return (seconds - late_s / max(1, transfer.late)) * transfer.trips * dearer + late_s, steps
 
     def dearer(self, waited: float) -> Costs:
         """The same, with collectives in loops that computing waits for so many times as dear."""
@@ -334,13 +336,15 @@ class Costs:
         """What a transfer's collectives may be combined with."""
         return self.combines.get(transfer.index, ALONE)
 
-    def trips(self, transfer: LayoutTransfer, source: Layout, target: Layout) -> int:
-        """How often a conversion is made. `XLA: sums-leave-loops`."""
-        if transfer.late == transfer.trips or not self.back_end.sums_leave_loops:
-            return transfer.trips
-        # XLA: sliced-sums-stay-in-loops
-        reduced = tuple([REPLICATED if s == PARTIAL else s for s in source])
-        return transfer.late if reduced == target else transfer.trips
+    def executions(self, transfer: LayoutTransfer, source: Layout, target: Layout, steps: Steps) -> list[int]:
+        """How often each collective of a conversion is made in a step."""
+        last = len(steps) - leaving(self.back_end, transfer, source, target, steps)
+        return [transfer.trips if n < last else transfer.late for n in range(len(steps))]
+
+    def late_seconds(self, transfer: LayoutTransfer, source: Layout, target: Layout, steps: Steps) -> float:
+        """Seconds of what a conversion sums when its loop is over: nothing of the loop's computing hides that."""
+        n = leaving(self.back_end, transfer, source, target, steps)
+        return transfer.late * sum(self.step_seconds(s, self.combined(transfer)) for s in steps[len(steps) - n :])
 
     def sent(self, v: int) -> int:
         """Bytes of a value on the wire. `XLA: wire-widened`."""

@@ -36,11 +36,11 @@ def crowding(costs: Costs, states: Sequence[States], predicted: Prediction) -> i
     nesting, waits, most, hideable_s = nest(costs, states), 0, 0, 0.0
     for transfer, count in costs.quotient.transfers:
         for seconds, steps, source, target in paid(costs, transfer, states, nesting):
-            trips = costs.trips(transfer, source, target)
-            if trips > 1 and transfer.index in costs.hideable:
-                hideable_s, most = hideable_s + count * seconds, max(most, trips)
-            elif trips > 1:
-                waits += count * trips * len(steps)
+            trips = [n for n in costs.executions(transfer, source, target, steps) if n > 1]
+            if trips and transfer.index in costs.hideable:
+                hideable_s, most = hideable_s + count * seconds, max(most, *trips)
+            else:
+                waits += count * sum(trips)
     for k, count in enumerate(costs.quotient.counts):
         waits += sum(count * trips * len(steps) for _, steps, trips in costs.losses(k, states[k]) if trips > 1)
     return waits if hideable_s > least_s and waits >= most else 0

@@ -93,7 +93,8 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
             for _, steps, source, target in paid(costs, tied, chosen, nesting):
-                add(transfer.op, steps, costs.trips(tied, source, target), combined=costs.combined(tied))
+                for step, times in zip(steps, costs.executions(tied, source, target, steps), strict=True):
+                    add(transfer.op, (step,), times, combined=costs.combined(tied))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 
 

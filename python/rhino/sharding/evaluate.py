@@ -75,9 +75,11 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             comm_s += count * seconds
             copied_s += count * turned_seconds(costs, transfer, source, target)
             copied_s += count * carved_seconds(costs, transfer, source, target)
-            record(steps, count * costs.trips(transfer, source, target), costs.combined(transfer))
+            for step, times in zip(steps, costs.executions(transfer, source, target, steps), strict=True):
+                record((step,), count * times, costs.combined(transfer))
             if transfer.index in costs.hideable:
-                hideable_s[hiding.window_of(transfer.index)] += count * seconds
+                late_s = costs.late_seconds(transfer, source, target, steps)
+                hideable_s[hiding.window_of(transfer.index)] += count * (seconds - late_s)
         copied_s += count * landings(costs, transfer, states)
     hidden_s = sum(map(hidden_seconds, beside_s, hideable_s, hiding.windows))
     compute_s += copied_s

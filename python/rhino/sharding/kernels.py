@@ -77,8 +77,11 @@ def _around(solution: Solution) -> dict[int, tuple[float, float]]:
             continue
         known = tied[quotient.tied[transfer.index]]
         for seconds, steps, source, target in paid(costs, known, states, solution.nesting):
-            times = costs.trips(known, source, target)
-            sent = sum(ring_bytes(s.kind, prod(costs.sizes[a] for a in s.axes), s.nbytes) for s in steps) * times
+            times = costs.executions(known, source, target, steps)
+            sent = sum(
+                n * ring_bytes(s.kind, prod(costs.sizes[a] for a in s.axes), s.nbytes)
+                for s, n in zip(steps, times, strict=True)
+            )
             for op in ops:
                 nbytes, total = found.get(op, (0.0, 0.0))
                 found[op] = (nbytes + sent, total + seconds)

@@ -24,8 +24,9 @@ Pair = tuple[int, int]
 
 
 class Price(NamedTuple):
-    """What a conversion (from, to) between two groups takes: seconds of sending, which may be hidden, and of copying.
+    """What a conversion (from, to) between two groups takes, in seconds.
 
+    `sent_s`: what is sent, and may be hidden. `waited_s`: copies, and sums that wait until their loop is over.
     `shared`: ends that agree on it pay it once.
     """
 
@@ -33,7 +34,7 @@ class Price(NamedTuple):
     right: int
     conversion: tuple[Layout, Layout]
     sent_s: float
-    copied_s: float
+    waited_s: float
     shared: bool
 
 
@@ -119,11 +120,12 @@ def prices(
     several = len(transfer.sources) * len(transfer.targets) > 1
     entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
-        sent_s = costs.transfer(transfer, start, end)[0]
+        sent_s, steps = costs.transfer(transfer, start, end)
+        late_s = costs.late_seconds(transfer, start, end, steps)
         copied_s = turned_seconds(costs, transfer, start, end) + carved_seconds(costs, transfer, start, end)
         if sent_s or copied_s:
             shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))
-            entries.append(Price(i, j, (start, end), sent_s, copied_s, shared))
+            entries.append(Price(i, j, (start, end), sent_s - late_s, copied_s + late_s, shared))
     return Prices.of(entries)
 
 

@@ -27,7 +27,7 @@ WINDOW_IN_LOOPS = 1.0
 # by the timelines of the same bench. Loops over layers know theirs (`rhino.sharding.hiding`).
 WON = 0.95
 _VIEWS = stablehlo("reshape transpose convert")
-# Of the step's products, those that must still follow for a parameter's return to be beside them.
+# Of the step's products, those that must still follow for a parameter's return, or a gradient's sum, to be beside them.
 _ENOUGH = 0.05
 
 
@@ -67,12 +67,12 @@ def stored_transfers(problem: Problem, quotient: Quotient) -> frozenset[int]:
 
 
 def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
-    """Of `stored_transfers`, those that computing can hide: there is some beside them."""
+    """Of `stored_transfers`, those that computing can hide: there is some after what they send is made."""
     if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
         return frozenset()
-    stored, early = stored_transfers(problem, quotient), _early(problem, quotient)
-    returns = {transfer.index for transfer, _ in quotient.transfers if transfer.kind == "return"}
-    return frozenset(stored - (returns - early))
+    stored = stored_transfers(problem, quotient)
+    made = {transfer.index for transfer, _ in quotient.transfers if transfer.kind != "use"}
+    return stored & (_early(problem, quotient, "return") | _early(problem, quotient, "define") | (stored - made))
 
 
 def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
@@ -113,15 +113,18 @@ def _waited(graph: Graph) -> Sequence[bool]:
     return [m and r for m, r in zip(made, read, strict=True)]
 
 
-def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
-    """The tied returns of parameters beside most of which there is still computing, of the step's products."""
+def _early(problem: Problem, quotient: Quotient, kind: str) -> frozenset[int]:
+    """The tied transfers of a kind beside most of which there is still computing, of the step's products.
+
+    In loops there always is: that of another trip.
+    """
     graph = problem.graph
     after = [0.0] * (len(graph.ops) + 1)
     for op in reversed(graph.ops):
         after[op.index] = after[op.index + 1] + op.flops * op.trips
     least = _ENOUGH * after[0]
-    made = _made_at(graph) if problem.returned else []
-    return of_most(problem, quotient, "return", lambda transfer: after[made[transfer.value]] > least)
+    made = _made_at(graph)
+    return of_most(problem, quotient, kind, lambda transfer: after[made[transfer.value]] > least)
 
 
 @once

@@ -190,10 +190,10 @@ class AxisProgram:
 
     def _pay(self, variable: int, count: int, price: Price, window: int | None) -> None:
         """Adds a price to a variable; what is sent may be hidden in a window."""
-        waited_s = price.sent_s + price.copied_s
+        waited_s = price.sent_s + price.waited_s
         if window is not None and price.sent_s:
             self.hidden[window][variable] = self.hidden[window].get(variable, 0.0) + count * price.sent_s
-            waited_s = price.copied_s
+            waited_s = price.waited_s
         self.milp.costs[variable] += count * waited_s
 
     def _emit(self) -> None:

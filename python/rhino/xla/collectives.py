@@ -36,8 +36,9 @@ def instructions(compiled: Compiled, kind: str) -> int:
     return len(re.findall(rf"\b{kind}(?:-start)?\(", compiled.hlo_text()))
 
 
-def summing_loop(kept: str, narrow: bool = False) -> str:
+def summing_loop(kept: str, narrow: bool = False, mesh: str = "x=8") -> str:
     """Four trips that each add a product whose contracted dimension is split; if narrow, it is converted from bf16."""
+    split = "+".join(re.findall(r"(\w+)=", mesh))
     made = f"{dot('p', 'scaled', 'b')}\n%q = sdy.sharding_constraint %p @[{kept}] : {M}"
     if narrow:
         n = M.replace("f32", "bf16")
@@ -47,7 +48,7 @@ def summing_loop(kept: str, narrow: bool = False) -> str:
           %o = sdy.sharding_constraint %p @[{kept}] : {n}
           %q = stablehlo.convert %o : ({n}) -> {M}"""
     return program(
-        f"%a: {M} @[-, x], %b: {M} @[x, -] -> {M} @[{kept}]",
+        f"%a: {M} @[-, {split}], %b: {M} @[{split}, -] -> {M} @[{kept}]",
         f"""
         %zero = stablehlo.constant dense<0.0> : {M}
         %start = sdy.sharding_constraint %zero @[{kept}] : {M}
@@ -64,6 +65,7 @@ def summing_loop(kept: str, narrow: bool = False) -> str:
           stablehlo.return %j, %next : tensor<i32>, {M}
         }}
         return %r#1 : {M}""",
+        mesh,
     )
 
 
@@ -137,6 +139,16 @@ COLLECTIVES = (
         "WhileLoopAllReduceCodeMotion",
         probe=Probe(summing_loop("x, -"), lambda c: sum(c.count for c in c.collectives()) == 4),
         where=("cpu", *GPUS),
+    ),
+    Behaviour(
+        "scattered-sums-leave-loops",
+        "Of what a loop adds up and keeps in parts over some axes, the sum over the others is reduced once behind it.",
+        "WhileLoopAllReduceCodeMotion",
+        probe=Probe(
+            summing_loop("x, -", mesh="x=2 y=4"),
+            lambda c: {found.kind: found.count for found in c.collectives()} == {"reduce-scatter": 4, "all-reduce": 1},
+        ),
+        where=GPUS,
     ),
     Behaviour(
         "reduce-scatters",

@@ -244,6 +244,25 @@ FAULTS = (
         until="0.12.0.1",
     ),
     Behaviour(
+        "summed-gathers-miscut",
+        "Rows of a table that is split both ways, summed and divided along a dimension of the indices, which another "
+        "axis divides, too: what is cut out is as wide as a whole row, and the program is refused.",
+        "the partitioner's gather handler",
+        probe=Probe(
+            program(
+                "%t: tensor<16x16xf32> @[x, z], %i: tensor<8x4x1xi32> @[y, -, -] -> tensor<8x4x16xf32> @[y+x, -, z]",
+                """%0 = "stablehlo.gather"(%t, %i) {slice_sizes = array<i64: 1, 16>,
+                  dimension_numbers = #stablehlo.gather<offset_dims = [2], collapsed_slice_dims = [0],
+                    start_index_map = [0], index_vector_dim = 2>}
+                  : (tensor<16x16xf32>, tensor<8x4x1xi32>) -> tensor<8x4x16xf32>
+                %1 = sdy.sharding_constraint %0 @[y+x, -, z] : tensor<8x4x16xf32>
+                return %1 : tensor<8x4x16xf32>""",
+                "x=2 y=2 z=2",
+            ),
+            refused="Slice dim size",
+        ),
+    ),
+    Behaviour(
         "grouped-products-wrong",
         "A convolution of groups whose window does not move is taken for a product; where features are split, its "
         "groups are as many on each device: it is refused, computes wrong numbers, or the process ends.",

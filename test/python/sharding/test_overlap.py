@@ -72,6 +72,15 @@ def test_gradients_of_what_layers_read_are_summed_beside_those_of_weights(
     assert not beside_transfers(problem, quotient, Cluster.load("cpu:1"))
 
 
+def test_nothing_is_left_to_hide_the_last_gradients_sum() -> None:
+    graph = training(one_by_one)
+    problem = build_problem(graph)
+    quotient = tie_repeats(problem)
+    hideable = hideable_transfers(problem, quotient, GPUS)
+    sums = [t for t in problem.transfers if t.kind == "define" and graph.values[t.value].shape == (WIDTH, WIDTH)]
+    assert [quotient.tied[t.index] in hideable for t in sorted(sums, key=lambda t: t.op)] == [True, True, False]
+
+
 def test_a_step_takes_less_by_the_share_that_is_won() -> None:
     """Weights split by what is summed forward, so that a layer of two sums what it reads' gradient backward."""
 

@@ -15,6 +15,7 @@ from rhino.machine import Cluster
 from rhino.program import Graph
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
+from rhino.sharding.layout import Layout
 from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem, product_of, ways_of
 from rhino.sharding.symmetry import tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
@@ -253,15 +254,27 @@ def test_what_a_loop_only_adds_up_is_reduced_behind_it(read: bool, late: int, dt
     assert (found.trips, found.late) == (8, late)
 
 
-def test_a_late_all_reduce_must_not_be_sliced() -> None:
+def test_an_all_reduce_leaves_the_loop_unless_it_is_sliced() -> None:
     problem = _summed_in_a_loop(False)
     (dot,) = [op for op in problem.graph.ops if op.name == "stablehlo.dot_general"]
     found = transfer(problem, dot.results[0], "define")
     cluster = Cluster.load("dgx-h100:1")
     costs = Costs.on(ProgramTimes.of(problem, tie_repeats(problem), TimeModel(cluster)), (4, 2))
-    assert costs.trips(found, (P, R), (R, R)) == 1
-    assert costs.trips(found, (P, R), (R, 0)) == 8  # sliced
-    assert costs.trips(found, (P, R), (0, R)) == 8  # scattered
+
+    def made(source: Layout, target: Layout) -> list[tuple[str, int]]:
+        seconds, steps = costs.transfer(found, source, target)
+        times = costs.executions(found, source, target, steps)
+        each_s = [n * costs.step_seconds(step) for step, n in zip(steps, times, strict=True)]
+        assert seconds == pytest.approx(sum(each_s))
+        assert costs.late_seconds(found, source, target, steps) == pytest.approx(
+            sum(s for s, n in zip(each_s, times, strict=True) if n == 1)
+        )
+        return [(step.kind, n) for step, n in zip(steps, times, strict=True)]
+
+    assert made((P, R), (R, R)) == [("all-reduce", 1)]
+    assert made((P, R), (R, 0)) == [("all-reduce", 8)]  # sliced
+    assert made((P, R), (0, R)) == [("reduce-scatter", 8)]  # scattered
+    assert made((P, P), (R, 0)) == [("reduce-scatter", 8), ("all-reduce", 1)]
 
 
 def test_partial_sums_are_reduced_together_only_beside_partial_ones() -> None:

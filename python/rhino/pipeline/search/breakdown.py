@@ -74,12 +74,10 @@ def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied:
     for transfer, _ in costs.quotient.transfers:
         now = late = 0.0
         copies_s = landings(costs, transfer, states)
-        for paid_s, _, source, target in paid(costs, transfer, states, nesting):
+        for paid_s, steps, source, target in paid(costs, transfer, states, nesting):
             copies_s += carved_seconds(costs, transfer, source, target)
-            if costs.trips(transfer, source, target) < transfer.trips:
-                late += paid_s
-            else:
-                now += paid_s
+            late_s = costs.late_seconds(transfer, source, target, steps)
+            now, late = now + paid_s - late_s, late + late_s
         seconds[transfer.index] = now, late
         copied[transfer.index] = copies_s
     for transfer in costs.problem.transfers:
@@ -123,8 +121,9 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
                 record(o, costs.convert(v, source, target)[1], problem.graph.ops[o].trips)
     made = {
         transfer.index: [
-            (steps, costs.trips(transfer, source, target))
+            ((step,), times)
             for _, steps, source, target in paid(costs, transfer, states, nesting)
+            for step, times in zip(steps, costs.executions(transfer, source, target, steps), strict=True)
         ]
         for transfer, _ in quotient.transfers
     }
