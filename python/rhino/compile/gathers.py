@@ -20,13 +20,13 @@ def summed_as(gather: ir.Operation, wanted: Any, table: Any, module: ir.Module) 
       wanted: its sharding.
       table: its operand's; None where nothing says it.
     """
-    if table is None:
+    axes = mesh_axes(module).get(mesh_of(wanted))
+    if table is None or axes is None:
         return None
     numbers = stablehlo.GatherDimensionNumbers(gather.attributes["dimension_numbers"])
     offsets, rows = set(numbers.offset_dims), dims_of(table)
     summed = [axis for dim in numbers.start_index_map for axis in rows[dim]]
-    dims = dims_of(wanted)
-    sizes = dict(mesh_axes(module)[mesh_of(wanted)])
+    dims, sizes = dims_of(wanted), dict(axes)
 
     def kept(dim: int) -> list[str]:
         return [a for a in dims[dim] if dim in offsets or not any(overlap(a, other, sizes) for other in summed)]

@@ -70,9 +70,9 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     """Of `stored_transfers`, those that computing can hide: there is some after what they send is made."""
     if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
         return frozenset()
-    stored = stored_transfers(problem, quotient)
+    early = _early(problem, quotient, "return") | _early(problem, quotient, "define")
     made = {transfer.index for transfer, _ in quotient.transfers if transfer.kind != "use"}
-    return stored & (_early(problem, quotient, "return") | _early(problem, quotient, "define") | (stored - made))
+    return stored_transfers(problem, quotient) - (made - early)
 
 
 def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
