@@ -18,7 +18,7 @@ from rhino.distributed.link import Group
 from rhino.machine import Cluster
 
 H100S = Cluster.load("dgx-h100:1")
-LAYERS, WIDTH, ROWS = 2, 512, 2048
+LAYERS, WIDTH, ROWS = 2, 1024, 2048
 
 
 def step(weights: list[jax.Array], x: jax.Array) -> list[jax.Array]:
@@ -41,14 +41,14 @@ def on(memory_bytes: int, **options: Any) -> rhino.api.Parallelized:
 
 
 def test_it_is_planned_again_where_it_has_no_room(gpu_compiler: None) -> None:
-    """XLA gathers weights that the search counts once: 7 MiB, of which 5 are predicted."""
+    """XLA gathers weights that the search counts once: 19 MiB, of which 15.5 are predicted."""
     free = on(H100S.device.memory_bytes)
     peak = free.compile(*SHAPES).memory_analysis().peak_bytes
     assert peak > 1.1 * free.plan(*SHAPES).predicted.peak_bytes
     tight = on(peak - 1)
     first = tight.plan(*SHAPES)
     assert first.predicted.peak_bytes == free.plan(*SHAPES).predicted.peak_bytes
-    with pytest.warns(rhino.RhinoWarning, match=r"XLA needs 7\.00 MiB .* Planned again within \d+ bytes: mesh"):
+    with pytest.warns(rhino.RhinoWarning, match=r"XLA needs 19\.0 MiB .* Planned again within \d+ bytes: mesh"):
         compiled = tight.compile(*SHAPES)
     assert compiled.memory_analysis().peak_bytes < peak
     # What calls, `init` and files get from now on.
