@@ -21,7 +21,7 @@ from rhino.sharding.combining import ALONE, Combined, joined_seconds, shared_sec
 from rhino.sharding.filled import Filled
 from rhino.sharding.hiding import Hiding
 from rhino.sharding.layout import Form, Layout, Order, Route, RouteStep, form_of, ranked, route, shards, stacked
-from rhino.sharding.leaving import leaving
+from rhino.sharding.leaving import late_seconds
 from rhino.sharding.manual import Inside, parts
 from rhino.sharding.outermost import Turning
 from rhino.sharding.problem import PARTIAL, End, LayoutTransfer, Node, Problem, Ways, product_of, ways_of
@@ -324,7 +324,7 @@ class Costs:
         """Seconds (all trips) and collectives of one conversion of a transfer."""
         combined = self.combined(transfer)
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
-        late_s = self.late_seconds(transfer, source, target, steps)
+        late_s = late_seconds(self, transfer, source, target, steps)
         dearer = self.waited if transfer.trips > 1 and transfer.index not in self.hideable else 1.0
         return (seconds - late_s / max(1, transfer.late)) * transfer.trips * dearer + late_s, steps
 
@@ -335,16 +335,6 @@ class Costs:
     def combined(self, transfer: LayoutTransfer) -> Combined:
         """What a transfer's collectives may be combined with."""
         return self.combines.get(transfer.index, ALONE)
-
-    def executions(self, transfer: LayoutTransfer, source: Layout, target: Layout, steps: Steps) -> list[int]:
-        """How often each collective of a conversion is made in a step."""
-        last = len(steps) - leaving(self.back_end, transfer, source, target, steps)
-        return [transfer.trips if n < last else transfer.late for n in range(len(steps))]
-
-    def late_seconds(self, transfer: LayoutTransfer, source: Layout, target: Layout, steps: Steps) -> float:
-        """Seconds of what a conversion sums when its loop is over: nothing of the loop's computing hides that."""
-        n = leaving(self.back_end, transfer, source, target, steps)
-        return transfer.late * sum(self.step_seconds(s, self.combined(transfer)) for s in steps[len(steps) - n :])
 
     def sent(self, v: int) -> int:
         """Bytes of a value on the wire. `XLA: wire-widened`."""

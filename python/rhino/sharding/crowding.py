@@ -13,6 +13,7 @@ from dataclasses import replace
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Descent, Setting, descend
 from rhino.sharding.evaluate import Prediction, predict
+from rhino.sharding.leaving import executions, late_seconds
 from rhino.sharding.limit import Limit
 from rhino.sharding.nesting import nest
 from rhino.sharding.paid import paid
@@ -36,9 +37,10 @@ def crowding(costs: Costs, states: Sequence[States], predicted: Prediction) -> i
     nesting, waits, most, hideable_s = nest(costs, states), 0, 0, 0.0
     for transfer, count in costs.quotient.transfers:
         for seconds, steps, source, target in paid(costs, transfer, states, nesting):
-            trips = [n for n in costs.executions(transfer, source, target, steps) if n > 1]
+            trips = [n for _, n in executions(costs, transfer, source, target, steps) if n > 1]
             if trips and transfer.index in costs.hideable:
-                hideable_s, most = hideable_s + count * seconds, max(most, *trips)
+                late_s = late_seconds(costs, transfer, source, target, steps)
+                hideable_s, most = hideable_s + count * (seconds - late_s), max(most, *trips)
             else:
                 waits += count * sum(trips)
     for k, count in enumerate(costs.quotient.counts):

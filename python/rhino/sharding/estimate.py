@@ -20,6 +20,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import Prediction, predict
 from rhino.sharding.layout import RouteStep
+from rhino.sharding.leaving import executions
 from rhino.sharding.nesting import nest
 from rhino.sharding.paid import paid
 from rhino.sharding.pinning import pinned_states, settled
@@ -93,7 +94,7 @@ def collectives(costs: Costs, chosen: Sequence[States], every: bool = False) -> 
         tied = quotient.standing.get(quotient.tied[transfer.index] if every else transfer.index)
         if tied is not None:
             for _, steps, source, target in paid(costs, tied, chosen, nesting):
-                for step, times in zip(steps, costs.executions(tied, source, target, steps), strict=True):
+                for step, times in executions(costs, tied, source, target, steps):
                     add(transfer.op, (step,), times, combined=costs.combined(tied))
     return sorted(events, key=lambda e: (-e.seconds * e.trips, e.op, e.kind))
 

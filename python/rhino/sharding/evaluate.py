@@ -18,6 +18,7 @@ from rhino.sharding.costs import Costs, States
 from rhino.sharding.kept import memory
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
+from rhino.sharding.leaving import executions, late_seconds
 from rhino.sharding.nesting import nest
 from rhino.sharding.outermost import turned_seconds
 from rhino.sharding.overlap import hidden_seconds
@@ -75,10 +76,10 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             comm_s += count * seconds
             copied_s += count * turned_seconds(costs, transfer, source, target)
             copied_s += count * carved_seconds(costs, transfer, source, target)
-            for step, times in zip(steps, costs.executions(transfer, source, target, steps), strict=True):
+            for step, times in executions(costs, transfer, source, target, steps):
                 record((step,), count * times, costs.combined(transfer))
             if transfer.index in costs.hideable:
-                late_s = costs.late_seconds(transfer, source, target, steps)
+                late_s = late_seconds(costs, transfer, source, target, steps)
                 hideable_s[hiding.window_of(transfer.index)] += count * (seconds - late_s)
         copied_s += count * landings(costs, transfer, states)
     hidden_s = sum(map(hidden_seconds, beside_s, hideable_s, hiding.windows))

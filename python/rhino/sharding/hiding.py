@@ -82,8 +82,7 @@ def hiding(
     within = {}
     for transfer, _ in quotient.transfers:
         alike = [problem.transfers[t] for t in quotient.alike[transfer.index]]
-        # What leaves the loop is not made there.
-        found = [window_of(_loop_around(graph, t.op)) if t.late == t.trips else _OUTSIDE for t in alike]
+        found = [window_of(_loop_around(graph, t.op)) for t in alike]
         within[transfer.index] = max(range(len(shares)), key=found.count)
     spent = [[0.0] * len(shares) for _ in quotient.counts]
     loops: dict[int, float] = {}

@@ -12,6 +12,7 @@ from math import prod
 from rhino.machine.collectives import ring_bytes
 from rhino.program.data import Dims
 from rhino.program.kernel_use import KernelUse
+from rhino.sharding.leaving import executions
 from rhino.sharding.paid import paid
 from rhino.sharding.routes import placements
 from rhino.sharding.solution import Solution
@@ -77,10 +78,9 @@ def _around(solution: Solution) -> dict[int, tuple[float, float]]:
             continue
         known = tied[quotient.tied[transfer.index]]
         for seconds, steps, source, target in paid(costs, known, states, solution.nesting):
-            times = costs.executions(known, source, target, steps)
             sent = sum(
                 n * ring_bytes(s.kind, prod(costs.sizes[a] for a in s.axes), s.nbytes)
-                for s, n in zip(steps, times, strict=True)
+                for s, n in executions(costs, known, source, target, steps)
             )
             for op in ops:
                 nbytes, total = found.get(op, (0.0, 0.0))

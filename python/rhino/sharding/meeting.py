@@ -15,6 +15,7 @@ from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landed_seconds
 from rhino.sharding.layout import Layout
+from rhino.sharding.leaving import late_seconds
 from rhino.sharding.outermost import turned_seconds
 from rhino.sharding.problem import REPLICATED, End, LayoutTransfer
 from rhino.solver.rows import Rows
@@ -121,7 +122,7 @@ def prices(
     entries: list[Price] = []
     for i, j, start, end in _conversions(costs, source, target, ours, theirs):
         sent_s, steps = costs.transfer(transfer, start, end)
-        late_s = costs.late_seconds(transfer, start, end, steps)
+        late_s = late_seconds(costs, transfer, start, end, steps)
         copied_s = turned_seconds(costs, transfer, start, end) + carved_seconds(costs, transfer, start, end)
         if sent_s or copied_s:
             shared = transfer.kind != "define" or (several and costs.once(transfer, start, end))

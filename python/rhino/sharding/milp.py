@@ -59,7 +59,7 @@ class MilpSolution:
 
 @dataclass(slots=True)
 class Milp:
-    """Minimise `cost . x + slope * sum over p of max(0, p . x)` subject to `rows` and `0 <= x <= 1`.
+    """Minimise `cost . x + sum over p of max(0, p . x)` subject to `rows` and `0 <= x <= 1`.
 
     The `penalties` are the `p`, by variable; there may be none.
     """
@@ -67,7 +67,6 @@ class Milp:
     costs: list[float] = field(default_factory=list)
     integers: list[bool] = field(default_factory=list)
     rows: Rows = field(default_factory=Rows)
-    slope: float = 0.0
     penalties: list[dict[int, float]] = field(default_factory=list)
     _matrix: Matrix | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -113,7 +112,7 @@ class Milp:
         """
         given = [*self.penalties, start]
         text = blake2b(shape or self.shape())
-        text.update(repr((gap, prove, cutoff, self.slope, *map(len, given))).encode())
+        text.update(repr((gap, prove, cutoff, *map(len, given))).encode())
         for numbers in given:
             text.update(np.array(list(numbers), dtype=np.int64).data)
         for values in (self.costs, *(list(numbers.values()) for numbers in given)):
@@ -185,12 +184,12 @@ class _Solver:
         bases.clear()
         self.costs = np.array(milp.costs)
         self.integers = np.array(milp.integers)
-        self.slope, self.rows = milp.slope, milp.matrix()
+        self.rows = milp.matrix()
         self.units = [max(map(abs, excess.values()), default=0.0) or 1.0 for excess in milp.penalties]
         self.excesses = [np.zeros(len(milp.costs)) for _ in milp.penalties]
         for excess, unit, found in zip(milp.penalties, self.units, self.excesses, strict=True):
             found[list(excess)] = [c / unit for c in excess.values()]
-        largest = max(np.abs(self.costs).max(), *(self.slope * unit for unit in self.units), 0.0)
+        largest = max(np.abs(self.costs).max(), *self.units, 0.0)
         # Seconds are tiny numbers: HiGHS's absolute tolerances want costs around one.
         self.scale = 1.0 / largest if largest > 0 else 1.0
         self.highs = SilentHighs()
@@ -217,7 +216,7 @@ class _Solver:
             excess = whole[kept]
             at = np.flatnonzero(excess)
             rows = rows.with_row(0.0, inf, [*at, len(costs)], [*-excess[at], 1.0])
-            costs, highs = np.append(costs, self.slope * unit * self.scale), np.append(highs, inf)
+            costs, highs = np.append(costs, unit * self.scale), np.append(highs, inf)
         return linear_program(costs, highs, rows.lows, rows.highs, rows.starts, rows.columns, rows.coefficients)
 
     def run(self, start: Mapping[int, float] | None, prove: bool, cutoff: float) -> MilpSolution:
@@ -257,12 +256,12 @@ class _Solver:
 
     @property
     def _dearest(self) -> Prices:
-        return (self.slope,) * len(self.units)
+        return (1.0,) * len(self.units)
 
     def _relaxed(self, cutoff: float, known: _Answer | None) -> _Relaxed | None:
         """The relaxation, at least until what it says is clear; None if it is infeasible.
 
-        Of all prices between 0 and the slope a penalty is the dearest. At fixed prices the program has no row that
+        Of all prices between 0 and 1 a penalty is the dearest. At fixed prices the program has no row that
         joins all columns, is solved several times faster, and its answer is mostly integral. Its optimum is concave in
         the prices, and at its highest that of the relaxation (Lagrangian duality): every answer is a plane above it,
         and the next prices are where the lowest of these planes is highest (Kelley's cutting planes). The plane of a
@@ -275,9 +274,9 @@ class _Solver:
         if low is None:
             return None
         seen = [low]
-        if self.slope == 0.0 or all(over <= 0 for over in low.over) or self._clear(seen, cutoff):
+        if all(over <= 0 for over in low.over) or self._clear(seen, cutoff):
             return self._summary(seen, (low,))
-        # Where the planes cross beyond the slope, the top is there, or before.
+        # Where the planes cross beyond the dearest, the top is there, or before.
         dearest = self._dearest
         high = known if known is not None and known.value <= low.at(dearest) else self._at(dearest)
         if high is None:
@@ -288,7 +287,7 @@ class _Solver:
             return self._summary(seen, (high,))
         planes = [low, high]
         while not self._clear(seen, cutoff):
-            prices, top = highest(planes, len(self.units), self.slope)
+            prices, top = highest(planes, len(self.units))
             found = self._at(prices)
             if found is None:
                 return None
@@ -296,7 +295,7 @@ class _Solver:
             planes.append(found)
             if found.value >= top - _CLOSE * self.gap * abs(top):
                 break
-        prices, top = highest(planes, len(self.units), self.slope)
+        prices, top = highest(planes, len(self.units))
         return self._summary(seen, [p for p in planes if p.at(prices) <= top + _CLOSE * self.gap * abs(top)])
 
     def _at(self, prices: Prices) -> _Answer | None:
@@ -354,7 +353,7 @@ class _Solver:
         return self._objective(values)
 
     def _objective(self, values: Any) -> float:
-        return _dot(self.costs, values) + self.slope * sum(max(0.0, over) for over in self._over(values))
+        return _dot(self.costs, values) + sum(max(0.0, over) for over in self._over(values))
 
     def _fractional(self, values: Any) -> bool:
         parts = values[self.integers]

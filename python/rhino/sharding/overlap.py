@@ -70,9 +70,8 @@ def hideable_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -
     """Of `stored_transfers`, those that computing can hide: there is some after what they send is made."""
     if not back_end(cluster.device.xla_target).asynchronous:  # XLA: asynchronous-collectives
         return frozenset()
-    early = _early(problem, quotient, "return") | _early(problem, quotient, "define")
     made = {transfer.index for transfer, _ in quotient.transfers if transfer.kind != "use"}
-    return stored_transfers(problem, quotient) - (made - early)
+    return stored_transfers(problem, quotient) - (made - _early(problem, quotient))
 
 
 def beside_transfers(problem: Problem, quotient: Quotient, cluster: Cluster) -> frozenset[int]:
@@ -113,8 +112,8 @@ def _waited(graph: Graph) -> Sequence[bool]:
     return [m and r for m, r in zip(made, read, strict=True)]
 
 
-def _early(problem: Problem, quotient: Quotient, kind: str) -> frozenset[int]:
-    """The tied transfers of a kind beside most of which there is still computing, of the step's products.
+def _early(problem: Problem, quotient: Quotient) -> frozenset[int]:
+    """The tied sums and returns beside most of which there is still computing, of the step's products.
 
     In loops there always is: that of another trip.
     """
@@ -124,7 +123,11 @@ def _early(problem: Problem, quotient: Quotient, kind: str) -> frozenset[int]:
         after[op.index] = after[op.index + 1] + op.flops * op.trips
     least = _ENOUGH * after[0]
     made = _made_at(graph)
-    return of_most(problem, quotient, kind, lambda transfer: after[made[transfer.value]] > least)
+
+    def followed(transfer: LayoutTransfer) -> bool:
+        return after[made[transfer.value]] > least
+
+    return of_most(problem, quotient, "define", followed) | of_most(problem, quotient, "return", followed)
 
 
 @once

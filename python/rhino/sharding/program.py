@@ -264,7 +264,6 @@ class AxisProgram:
                 terms = {v: won * seconds for v, seconds in hidden.items()}
                 for v, seconds in computing.items():
                     terms[v] = terms.get(v, 0.0) - won * window.share * seconds
-                self.milp.slope = 1.0
                 self.milp.penalties.append(terms)
 
     def _start(self) -> dict[int, float]:

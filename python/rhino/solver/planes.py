@@ -30,11 +30,11 @@ class Plane(Protocol):
         """Its height."""
 
 
-def highest(planes: Sequence[Plane], count: int, most: float) -> tuple[Prices, float]:
-    """The `count` prices between 0 and `most` at which the lowest of the planes is highest, and how high that is."""
+def highest(planes: Sequence[Plane], count: int) -> tuple[Prices, float]:
+    """The `count` prices between 0 and 1 at which the lowest of the planes is highest, and how high that is."""
     # Heights around one, for HiGHS's absolute tolerances; a column of its own for what is below zero.
     scale = max(abs(plane.shown) for plane in planes) or 1.0
-    rows = np.array([[*(-over * most / scale for over in plane.over), 1.0, -1.0] for plane in planes])
+    rows = np.array([[*(-over / scale for over in plane.over), 1.0, -1.0] for plane in planes])
     width = count + 2
     lp = linear_program(
         np.array([*[0.0] * count, -1.0, 1.0]),
@@ -50,5 +50,5 @@ def highest(planes: Sequence[Plane], count: int, most: float) -> tuple[Prices, f
     highs.passModel(lp)
     highs.run()
     shares = list(highs.getSolution().col_value)[:count]
-    prices = tuple([most * min(1.0, max(0.0, share)) for share in shares])
+    prices = tuple([min(1.0, max(0.0, share)) for share in shares])
     return prices, min(plane.at(prices) for plane in planes)

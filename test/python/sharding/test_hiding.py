@@ -18,6 +18,7 @@ from rhino.sharding import Options, plan_sharding
 from rhino.sharding.cones import build_problem
 from rhino.sharding.descent import Setting, jointly, start_from_nothing
 from rhino.sharding.evaluate import predict
+from rhino.sharding.leaving import late_seconds
 from rhino.sharding.overlap import WON
 from rhino.sharding.paid import paid
 from rhino.sharding.symmetry import tie_repeats
@@ -129,7 +130,7 @@ def test_what_is_summed_behind_a_loop_over_parts_of_the_batch_is_waited_for() ->
     found = plan_sharding(graph, Cluster.load("p3.16xlarge:2"), given)
     costs = found.costs
     late_s = sum(
-        count * costs.late_seconds(transfer, source, target, steps)
+        count * late_seconds(costs, transfer, source, target, steps)
         for transfer, count in costs.quotient.transfers
         for _, steps, source, target in paid(costs, transfer, found.states)
     )

@@ -28,8 +28,7 @@ def problem(
     weights = [float(w) for w in random.integers(1, 9, groups * choices)]
     if room < inf:
         milp.row(-inf, room, list(enumerate(weights)))
-    milp.slope = 0.5
-    milp.penalties = [{v: float(random.uniform(-6, 6)) for group in chosen for v in group} for _ in range(penalties)]
+    milp.penalties = [{v: float(random.uniform(-3, 3)) for group in chosen for v in group} for _ in range(penalties)]
     return milp, chosen, weights
 
 
@@ -37,8 +36,7 @@ def tried(milp: Milp, chosen: list[list[int]], weights: list[float], room: float
     """The least objective of all choices within the room; infinite if there are none."""
     return min(
         (
-            sum(milp.costs[v] for v in pick)
-            + milp.slope * sum(max(0.0, sum(excess[v] for v in pick)) for excess in milp.penalties)
+            sum(milp.costs[v] for v in pick) + sum(max(0.0, sum(excess[v] for v in pick)) for excess in milp.penalties)
             for pick in product(*chosen)
             if sum(weights[v] for v in pick) <= room
         ),
@@ -140,7 +138,7 @@ def test_a_known_answer_spares_the_highest_price(monkeypatch: pytest.MonkeyPatch
     for program in (milp, other):
         x = [program.variable(cost, True) for cost in (1.0, 1.2, 3.0)]
         program.row(1, 1, [(v, 1.0) for v in x])
-        program.slope, program.penalties = 1.0, [{x[0]: 1.0, x[1]: -0.1, x[2]: -1.0}]
+        program.penalties = [{x[0]: 1.0, x[1]: -0.1, x[2]: -1.0}]
     known = {1: 1.0}
     plain = milp.solve(start=known)
     assert (1.0,) in asked
@@ -198,12 +196,11 @@ def test_programs_are_told_apart_by_every_number() -> None:
         milp, _, _ = problem(3)
         milp.rows.add(changed.get("low", 0.0), changed.get("high", 9.0), [(0, changed.get("by", 1.0))])
         milp.costs[1] += changed.get("more", 0.0)
-        milp.slope += changed.get("steeper", 0.0)
         milp.penalties[0][2] += changed.get("over", 0.0)
         return milp.digest(gap, {0: at}, prove, cutoff)
 
     others = [digest(1e-2), digest(prove=False), digest(cutoff=3.0), digest(at=0.0)]
-    others += [digest(**{name: 1e-15}) for name in ("low", "more", "steeper", "over")]
+    others += [digest(**{name: 1e-15}) for name in ("low", "more", "over")]
     others += [digest(high=9.5), digest(by=2.0)]
     assert digest() == digest()
     assert len({digest(), *others}) == 1 + len(others)

@@ -16,6 +16,7 @@ from rhino.program import Graph
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
 from rhino.sharding.layout import Layout
+from rhino.sharding.leaving import executions, late_seconds
 from rhino.sharding.problem import PARTIAL, REPLICATED, LayoutTransfer, Node, Problem, product_of, ways_of
 from rhino.sharding.symmetry import tie_repeats
 from rhino.sharding.time_model import ProgramTimes, TimeModel
@@ -263,13 +264,11 @@ def test_an_all_reduce_leaves_the_loop_unless_it_is_sliced() -> None:
 
     def made(source: Layout, target: Layout) -> list[tuple[str, int]]:
         seconds, steps = costs.transfer(found, source, target)
-        times = costs.executions(found, source, target, steps)
-        each_s = [n * costs.step_seconds(step) for step, n in zip(steps, times, strict=True)]
-        assert seconds == pytest.approx(sum(each_s))
-        assert costs.late_seconds(found, source, target, steps) == pytest.approx(
-            sum(s for s, n in zip(each_s, times, strict=True) if n == 1)
-        )
-        return [(step.kind, n) for step, n in zip(steps, times, strict=True)]
+        times = executions(costs, found, source, target, steps)
+        assert seconds == pytest.approx(sum(n * costs.step_seconds(step) for step, n in times))
+        late_s = sum(n * costs.step_seconds(step) for step, n in times if n == 1)
+        assert late_seconds(costs, found, source, target, steps) == pytest.approx(late_s)
+        return [(step.kind, n) for step, n in times]
 
     assert made((P, R), (R, R)) == [("all-reduce", 1)]
     assert made((P, R), (R, 0)) == [("all-reduce", 8)]  # sliced

@@ -14,6 +14,7 @@ from rhino.sharding.carved import carved_seconds
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
+from rhino.sharding.leaving import executions, late_seconds
 from rhino.sharding.nesting import nest
 from rhino.sharding.paid import paid
 from rhino.sharding.problem import LayoutTransfer
@@ -76,7 +77,7 @@ def _collectives(costs: Costs, states: Sequence[States], found: OpSeconds, tied:
         copies_s = landings(costs, transfer, states)
         for paid_s, steps, source, target in paid(costs, transfer, states, nesting):
             copies_s += carved_seconds(costs, transfer, source, target)
-            late_s = costs.late_seconds(transfer, source, target, steps)
+            late_s = late_seconds(costs, transfer, source, target, steps)
             now, late = now + paid_s - late_s, late + late_s
         seconds[transfer.index] = now, late
         copied[transfer.index] = copies_s
@@ -123,7 +124,7 @@ def stage_traffic(costs: Costs, states: Sequence[States], stage_of_op: Sequence[
         transfer.index: [
             ((step,), times)
             for _, steps, source, target in paid(costs, transfer, states, nesting)
-            for step, times in zip(steps, costs.executions(transfer, source, target, steps), strict=True)
+            for step, times in executions(costs, transfer, source, target, steps)
         ]
         for transfer, _ in quotient.transfers
     }
