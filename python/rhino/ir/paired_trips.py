@@ -13,7 +13,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
-from rhino.dialect.functions import copy_all, end_of, owner_of, walk
+from rhino.dialect.functions import attributes_of, copy_all, end_of, owner_of, walk
+from rhino.dialect.loops import widen
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.early_gathers import is_gather
 from rhino.ir.trips import constant, trip_count
@@ -67,14 +68,16 @@ def _pair(loop: ir.Operation, trips: int) -> None:
         with ir.InsertionPoint(loop), loop.location:
             for p, v in enumerate(_after(trip, yields, dict(zip(arguments, loop.operands, strict=True)))):
                 loop.operands[p] = v
-    changed = [p for p, v in enumerate(yields) if v != arguments[p]]
+    sums = [p for p in range(len(yields)) if _only_adds(loop, p)]
+    changed = [p for p, v in enumerate(yields) if v != arguments[p] and p not in sums]
     with ir.InsertionPoint(end), loop.location:
         # XLA's scheduler goes through a body from its end and would put what both trips send beside the second one.
         barrier = ir.Operation.create(
             _BARRIER, [yields[p].type for p in changed], [yields[p] for p in changed], _layouts(loop, changed)
         )
         between = dict(zip([arguments[p] for p in changed], barrier.results, strict=True))
-        following = _after(trip, yields, dict(between))
+        second = dict(between)
+        following = _after(trip, yields, second)
         # But what the loop counts goes on as it did: XLA has to see how many trips there are.
         before = dict(zip(arguments, yields, strict=True))
         for p in changed:
@@ -82,7 +85,48 @@ def _pair(loop: ir.Operation, trips: int) -> None:
             if steps is not None:
                 following[p] = _after(steps, [yields[p]], dict(before))[0]
     for p, v in enumerate(following):
-        end.operands[p] = v
+        end.operands[p] = yields[p] if p in sums else v
+    if sums:
+        _add_apart(loop, {p: owner_of(following[p]) for p in sums})
+
+
+def _only_adds(loop: ir.Operation, p: int) -> bool:
+    """Whether a trip adds something to what is carried at a position, and the loop does nothing else with that."""
+    cond, body = (region.blocks[0] for region in loop.regions)
+    carried, v = body.arguments[p], end_of(body).operands[p]
+    add = owner_of(v)
+    alone = all(len(list(value.uses)) == n for value, n in ((cond.arguments[p], 0), (carried, 1), (v, 1)))
+    adds = add is not None and add.name == "stablehlo.add" and carried in list(add.operands)
+    return adds and alone and isinstance(v.type.element_type, ir.FloatType)
+
+
+def _add_apart(loop: ir.Operation, additions: Mapping[int, ir.Operation]) -> None:
+    """What second trips add goes to places of its own, which start as zeros and are added behind the loop.
+
+    XLA sums over devices what a loop only adds up when that is over, but not what is added up in two steps of a trip.
+    `XLA: sums-leave-loops`
+    """
+    body = loop.regions[1].blocks[0]
+    kinds = [loop.results[p].type for p in additions]
+
+    def following(places: Sequence[Any]) -> list[Any]:
+        for (p, add), place in zip(additions.items(), places, strict=True):
+            add.operands[list(add.operands).index(body.arguments[p])] = place
+        return [add.results[0] for add in additions.values()]
+
+    count, attributes = len(loop.results), attributes_of(loop)
+    if SHARDING in attributes:
+        given = sdy.results_of(loop)
+        attributes[SHARDING] = sdy.per_value([*given, *(given[p] for p in additions)], loop.context)
+    new = widen(loop, kinds, following, attributes)
+    for (p, add), others in zip(additions.items(), list(new.results)[count:], strict=True):
+        uses = [(use.owner, use.operand_number) for use in new.results[p].uses]
+        with ir.InsertionPoint(loop), add.location:
+            total = add.clone()
+        total.operands[0], total.operands[1] = new.results[p], others
+        for owner, number in uses:
+            owner.operation.operands[number] = total.results[0]
+    loop.erase()
 
 
 def _after(ops: Sequence[ir.Operation], yields: Sequence[Any], values: dict[Any, Any]) -> list[Any]:

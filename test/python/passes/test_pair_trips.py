@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from layer_loops import LAYERS, ROWS, Dims, planned, ran
 
 from rhino.compile import compile_module
-from rhino.dialect.context import copied
+from rhino.dialect.context import copied, make_context, parse_text
 from rhino.ir.early_gathers import gather_earlier
 from rhino.ir.import_graph import import_graph
 from rhino.ir.late_sums import sum_later
@@ -55,6 +56,24 @@ def test_xla_copies_nothing_that_is_gathered(gpu_compiler: None) -> None:
         copies.append([len(re.findall(r" copy\(%all-gather", c)) for c in bodies])
     assert all(copies[0])
     assert copies[1] == [0, 0]
+
+
+def test_what_a_loop_only_adds_up_is_summed_behind_it(gpu_compiler: None) -> None:
+    text = (Path(__file__).parents[2] / "partition" / "pair_trips.mlir").read_text(encoding="utf-8")
+    mesh = next(line for line in text.splitlines() if line.startswith("sdy.mesh"))
+    step = text[text.index("func.func @adds(") :].replace("@adds", "@main")
+    module = parse_text(f"{mesh}\n{step}", make_context())
+    two = copied(module)
+    assert pair_trips(two) == 1
+    rng = np.random.default_rng(0)
+    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((64, 8), (4, 8, 8))]
+    found = [compile_module(str(one), "cpu", devices=8)(*given) for one in (two, module)]
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-6, atol=2e-5)
+    for one in (two, module):
+        hlo = compile_module(str(one), "h100").hlo_text()
+        sums = [c for c in re.split(r"\n(?=%|ENTRY)", hlo) if " all-reduce(" in c or " all-reduce-start(" in c]
+        assert [c.startswith("ENTRY") for c in sums] == [True]
 
 
 def test_gathers_that_are_earlier_are_in_pairs() -> None:

@@ -18,15 +18,16 @@ class PairTrips(Pass):
     it there. In a body of two trips the second one gathers into the place of what only the first one has read, and
     nothing is copied. `rhino compile --overlap` and `rhino.parallelize` do so wherever they gather earlier.
 
-    It takes no memory of a device. Programs grow by a trip, or by two where their number is odd: then the first is in
-    front of the loop.
+    It takes no memory of a device but another place for what a loop adds up. Programs grow by a trip, or by two where
+    their number is odd: then the first is in front of the loop.
 
     Requires: shardings on operations, and constraints where a value is read in another layout, as rhino-plan-sharding
     writes them.
 
     Ensures: a loop that ends by its count alone, and whose trips gather by a constraint what the next reads, has two
     trips in one, an `optimization_barrier` between them, so that XLA puts nothing of the first beside the second; only
-    what the loop counts goes on beside it. Applied twice, four trips are in one.
+    what the loop counts goes on beside it. What it only adds up has two places, one for what the second trips add, and
+    they are added behind the loop: XLA sums each over devices there, once. Applied twice, four trips are in one.
 
     Example:
       ```mlir
