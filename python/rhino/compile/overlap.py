@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, Any
 from rhino.compile.timeline import Timeline
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.ir.other_trips import IN_PLACE, OtherTrips
-from rhino.xla.backends import LESS_MEMORY
+from rhino.xla.backends import BESIDE, LESS_MEMORY, SMALL_SUMS
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
     from rhino.machine import Cluster
 
-# What a reduction of gradients waits for in a loop is the last gradient that it is combined with: small ones only.
 # XLA: asynchronous-collectives
 OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "xla_gpu_enable_latency_hiding_scheduler": True,
         "xla_gpu_enable_analytical_sol_latency_estimator": True,
-        "xla_gpu_reduce_scatter_combine_threshold_bytes": 4 * 2**20,
+        **BESIDE,
     }
 )
 # A file, which is gone when the program is compiled.
@@ -43,10 +42,8 @@ _LATER = OtherTrips(sums_later=True)
 # With sums at once, products that make gradients are not free to be beside gathers; but gathers that fill a trip may be
 # in the way of those of activations. XLA's order is that of a list, and neither is always better.
 _EARLIER = (OtherTrips(sums_later=True, gathers_earlier="all"), OtherTrips(gathers_earlier="first"))
-# Where computing waits for so much of a step even so, sums are combined up to so many bytes: XLA runs one at a time, so
-# that between others of the trip there is room for a small one.
-_MUCH, _SMALL = 0.1, 2**20
-_COMBINED = "xla_gpu_all_reduce_combine_threshold_bytes"
+# Of a step, what computing must wait for sums for small ones to be tried.
+_MUCH = 0.1
 # Compiles a program with options of XLA's beside Rhino's own.
 Compiler = Callable[[Mapping[str, Any]], "Executable"]
 # Compiles a program whose loops do things in other trips; with what of these there was to do.
@@ -129,8 +126,8 @@ def _otherwise(compiler: Compiler, cluster: Cluster, options: Mapping[str, Any])
     first = compiler(options)
     found = [(first.timeline(cluster), first)]
     found.extend(_by_profile(compiler, found[0], cluster, options))
-    if _COMBINED not in options and _waits(_shortest(found)[0], _SUMS, _MUCH):
-        small = {_COMBINED: _SMALL, **options}
+    if not SMALL_SUMS.keys() & options.keys() and _waits(_shortest(found)[0], _SUMS, _MUCH):
+        small = {**SMALL_SUMS, **options}
         smaller = compiler(small)
         found.append((smaller.timeline(cluster), smaller))
         found.extend(_by_profile(compiler, found[-1], cluster, small))

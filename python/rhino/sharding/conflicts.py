@@ -50,7 +50,9 @@ def reconsider(
     current, predicted = plan, predict(setting.costs, plan.states, limit.life)
     best = predicted, plan
     for _ in range(_ROUNDS):
-        if predicted.step_time_s <= current.objective * (1 + tolerance) or current.objective > setting.cutoff:
+        # No layout in conflict makes what is crowded.
+        told_s = predicted.step_time_s - predicted.crowded_s
+        if told_s <= current.objective * (1 + tolerance) or current.objective > setting.cutoff:
             break
         banned = conflicts(setting.costs, current.states)
         if not banned:

@@ -1,73 +1,71 @@
-"""How much of what computing is to hide in loops has other collectives in its way.
+"""What computing hides in loops, where other collectives are in the way.
 
-XLA runs one collective at a time beside computing: in a loop over layers a sum of gradients is beside what is computed
-between two collectives that computing waits for, at most. Owns that count, by which the search prefers one of plans
-that are as fast otherwise, and the step from a plan to one of its mesh with less in the way.
+XLA runs one collective at a time beside computing. Owns what a plan can hide in the trips of its loops
+(`rhino.sharding.trips`). The program that is solved does not know it: `rhino.sharding.clearing` does what can be done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.descent import Descent, Setting, descend
-from rhino.sharding.evaluate import Prediction, predict
-from rhino.sharding.leaving import executions, late_seconds
-from rhino.sharding.limit import Limit
-from rhino.sharding.nesting import nest
-from rhino.sharding.paid import paid
+from rhino.sharding.layout import RouteStep
+from rhino.sharding.trips import Event, Stream, Trip, trip_seconds
+from rhino.xla import BackEnd
+from rhino.xla.backends import BESIDE
 
-# Of a step, what computing must be to hide in loops for others to be in its way.
-_MUCH = 0.05
-# Of the collectives in the way of what a plan hides, those that another may have to be preferred.
-CLEAR = 0.25
-# How many times as dear such collectives are where a plan without them is looked for.
-_DEARER = 1.5
+# Per tied transfer, the collectives that it makes in each trip, and seconds of each.
+Sent = Mapping[int, Sequence[tuple[RouteStep, float]]]
 
 
-def crowding(costs: Costs, states: Sequence[States], predicted: Prediction) -> int:
-    """Collectives in loops, by their executions in one step, that computing waits for.
+def hidden_in_trips(costs: Costs, states: Sequence[States], sent: Sent) -> dict[int, float]:
+    """Per window of loops, the seconds of collectives that have computing beside them.
 
-    0 if computing hides little there, or if there is not one of them to each trip in which it hides some.
+    A trip is simulated with all collectives of parameters and gradients as those of other trips
+    (`rhino.ir.other_trips`), combined as XLA is told to.
     """
-    least_s = _MUCH * predicted.step_time_s
-    if predicted.hidden_s <= least_s or all(transfer.trips == 1 for transfer, _ in costs.quotient.transfers):
-        return 0
-    nesting, waits, most, hideable_s = nest(costs, states), 0, 0, 0.0
-    for transfer, count in costs.quotient.transfers:
-        for seconds, steps, source, target in paid(costs, transfer, states, nesting):
-            trips = [n for _, n in executions(costs, transfer, source, target, steps) if n > 1]
-            if trips and transfer.index in costs.hideable:
-                late_s = late_seconds(costs, transfer, source, target, steps)
-                hideable_s, most = hideable_s + count * (seconds - late_s), max(most, *trips)
-            else:
-                waits += count * sum(trips)
-    for k, count in enumerate(costs.quotient.counts):
-        waits += sum(count * trips * len(steps) for _, steps, trips in costs.losses(k, states[k]) if trips > 1)
-    return waits if hideable_s > least_s and waits >= most else 0
+    found: dict[int, float] = defaultdict(float)
+    told = costs.back_end.told(BESIDE)
+    for trip in costs.hiding.trips:
+        events, others = _in_trip(costs, states, sent, trip)
+        alone_s = sum(event.seconds for event in events) + sum(seconds for _, seconds in others)
+        least_s = trip_seconds(events, _combined(costs, told, others))
+        found[trip.window] += trip.executions * (alone_s - least_s)
+    return found
 
 
-def cleared(
-    setting: Setting, limit: Limit, predicted: Prediction, plan: Descent, near: float
-) -> tuple[Prediction, Descent]:
-    """The plan, or one on its mesh that is as fast and has little in the way of what it hides.
+def _in_trip(
+    costs: Costs, states: Sequence[States], sent: Sent, trip: Trip
+) -> tuple[list[Event], list[tuple[RouteStep, float]]]:
+    """What a trip of a plan does in order, and the collectives of other trips."""
+    events = [Event(at, stream, share * costs.node_parts(k, states[k])[0]) for at, stream, k, share in trip.computed]
+    others: list[tuple[RouteStep, float]] = []
+    for at, k in trip.lost:
+        events += [Event(at, Stream.WAITS, seconds) for seconds, _, _ in costs.losses(k, states[k])]
+    for at, index in trip.sent:
+        steps = sent.get(index, ())
+        if index in costs.hideable and index not in costs.beside:
+            others += steps
+        else:
+            events += [Event(at, Stream.WAITS, seconds) for _, seconds in steps]
+    return events, others
 
-    Args:
-      plan: within the limit; `predicted` is of it.
-      near: the share by which a plan may be slower and as fast.
-    """
-    costs = setting.costs
-    waits = crowding(costs, plan.states, predicted)
-    if not waits or setting.deadline.over():
-        return predicted, plan
-    dear = replace(setting, costs=costs.dearer(_DEARER), placed={})
-    found = descend(dear, setting.orders[0], plan.states)
-    if found is None or found.states == plan.states:
-        return predicted, plan
-    other = predict(costs, found.states, limit.life)
-    slow = other.step_time_s > predicted.step_time_s * (1 + near)
-    if slow or other.memory.peak_bytes > limit.nbytes or crowding(costs, found.states, other) > CLEAR * waits:
-        return predicted, plan
-    found = Descent(found.states, other.step_time_s, plan.bound, other.memory.peak_bytes)
-    return other, found
+
+def _combined(costs: Costs, back_end: BackEnd, steps: Sequence[tuple[RouteStep, float]]) -> list[float]:
+    """Seconds of what XLA makes of collectives: those of a kind over the same axes become one, up to its limit."""
+    made: list[float] = []
+    filling: dict[tuple[str, tuple[int, ...]], float] = {}
+    at: dict[tuple[str, tuple[int, ...]], int] = {}
+    for step, seconds in steps:
+        alike = step.kind, step.axes
+        # Of bytes of results.
+        nbytes = step.nbytes / (prod(costs.sizes[a] for a in step.axes) if step.kind == "reduce-scatter" else 1)
+        if alike in at and filling[alike] + nbytes <= back_end.combined_bytes(step.kind):
+            filling[alike] += nbytes
+            made[at[alike]] += seconds
+        else:
+            filling[alike], at[alike] = nbytes, len(made)
+            made.append(seconds)
+    return made

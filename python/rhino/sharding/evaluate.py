@@ -6,15 +6,17 @@ nothing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from rhino.machine.collectives import ring_bytes
 from rhino.program.memory import Lifetimes, Memory
 from rhino.sharding.carved import carved_seconds
 from rhino.sharding.combining import ALONE, Combined
 from rhino.sharding.costs import Costs, States
+from rhino.sharding.crowding import hidden_in_trips
 from rhino.sharding.kept import memory
 from rhino.sharding.landing import landings
 from rhino.sharding.layout import RouteStep
@@ -29,7 +31,8 @@ from rhino.sharding.paid import paid
 class Prediction:
     """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` is what compute does not hide.
 
-    `host_s` is what the host takes to start it all; a step takes no less.
+    `host_s` is what the host takes to start it all; a step takes no less. `crowded_s` is what of `comm_s` compute would
+    hide if no other collective were in the way (`rhino.sharding.crowding`).
     """
 
     step_time_s: float
@@ -40,6 +43,7 @@ class Prediction:
     collectives: dict[str, int]
     host_s: float
     memory: Memory
+    crowded_s: float = 0.0
 
 
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
@@ -51,6 +55,7 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
     comm_bytes: dict[str, float] = {}
     counts: dict[str, int] = {}
     nesting = nest(costs, states)
+    in_trips: dict[int, list[tuple[RouteStep, float]]] = defaultdict(list)
 
     def record(steps: Sequence[RouteStep], times: int, combined: Combined = ALONE) -> None:
         nonlocal starts
@@ -78,11 +83,18 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
             copied_s += count * carved_seconds(costs, transfer, source, target)
             for step, times in executions(costs, transfer, source, target, steps):
                 record((step,), count * times, costs.combined(transfer))
+                if hiding.trips and times == transfer.trips:
+                    in_trips[transfer.index].append((step, costs.step_seconds(step, costs.combined(transfer))))
             if transfer.index in costs.hideable:
                 late_s = late_seconds(costs, transfer, source, target, steps)
                 hideable_s[hiding.window_of(transfer.index)] += count * (seconds - late_s)
         copied_s += count * landings(costs, transfer, states)
-    hidden_s = sum(map(hidden_seconds, beside_s, hideable_s, hiding.windows))
+    crowded_s = hidden_s = 0.0
+    could_s = hidden_in_trips(costs, states, in_trips)
+    for window, (beside, hideable, one) in enumerate(zip(beside_s, hideable_s, hiding.windows, strict=True)):
+        free_s = hidden_seconds(beside, hideable, one)
+        hidden = min(free_s, one.won * could_s.get(window, inf))
+        hidden_s, crowded_s = hidden_s + hidden, crowded_s + free_s - hidden
     compute_s += copied_s
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,
@@ -93,4 +105,5 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         collectives={kind: counts[kind] for kind in sorted(counts)},
         host_s=costs.starting[0] + starts * costs.starting[1],
         memory=memory(costs, states, life),
+        crowded_s=crowded_s,
     )

@@ -17,6 +17,7 @@ from rhino.program.orders import stacked
 from rhino.sharding.overlap import WON, ComputeWindow
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
+from rhino.sharding.trips import Trip, loop_around, trips
 
 # What a gradient goes through from its product to its stack, as large as it is; a sum of one element is one, too.
 _ON_THE_WAY = PASSING | CONSTRAINTS | {"stablehlo.reduce"}
@@ -33,11 +34,13 @@ class Hiding:
       windows: what of the computing of each can have collectives beside it.
       shares: per class, of its computing, what is in each.
       within: of the tied transfers, the window that they are in.
+      trips: what the loops do in each trip, where some sum gradients.
     """
 
     windows: tuple[ComputeWindow, ComputeWindow, ComputeWindow] = (ComputeWindow(), ComputeWindow(), ComputeWindow())
     shares: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     within: Mapping[int, int] = field(default_factory=dict)
+    trips: Sequence[Trip] = ()
 
     def window_of(self, transfer: int) -> int:
         """The window that a tied transfer is in."""
@@ -69,7 +72,7 @@ def hiding(
     """
     graph, made = problem.graph, _rows(problem.graph)
     summing = {
-        _loop_around(graph, transfer.op)
+        loop_around(graph, transfer.op)
         for transfer, _ in quotient.transfers
         if transfer.kind == "define" and transfer.index in gradients and transfer.value in made
     }
@@ -82,13 +85,13 @@ def hiding(
     within = {}
     for transfer, _ in quotient.transfers:
         alike = [problem.transfers[t] for t in quotient.alike[transfer.index]]
-        found = [window_of(_loop_around(graph, t.op)) for t in alike]
+        found = [window_of(loop_around(graph, t.op)) for t in alike]
         within[transfer.index] = max(range(len(shares)), key=found.count)
     spent = [[0.0] * len(shares) for _ in quotient.counts]
     loops: dict[int, float] = {}
     for n, node in enumerate(problem.nodes):
         for op in node.ops:
-            loop = _loop_around(graph, op)
+            loop = loop_around(graph, op)
             spent[quotient.klass[n]][window_of(loop)] += seconds[op]
             loops[loop] = loops.get(loop, 0.0) + seconds[op]
     outside, summed, other = (
@@ -96,7 +99,8 @@ def hiding(
         for window, share in enumerate(shares)
     )
     of_classes = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
-    return Hiding((outside, summed, other), of_classes, within)
+    bodies = trips(problem, quotient, seconds, {loop: window_of(loop) for loop in loops if loop >= 0})
+    return Hiding((outside, summed, other), of_classes, within, bodies)
 
 
 def _won(graph: Graph, loops: Mapping[int, float]) -> float:
@@ -130,12 +134,3 @@ def _rows(graph: Graph) -> AbstractSet[int]:
 
 def _is_as_large(graph: Graph, op: Op) -> bool:
     return graph.values[op.operands[0]].elements == graph.values[op.results[0]].elements
-
-
-def _loop_around(graph: Graph, o: int) -> int:
-    """The loop whose body an op is in; -1 for none."""
-    # Not by values: a call may have neither operands nor results.
-    at = graph.ops[o].parent
-    while at >= 0 and graph.ops[at].name != "stablehlo.while":
-        at = graph.ops[at].parent
-    return at

@@ -24,8 +24,6 @@ class SearchLevel:
       promising: by number of axes, how much slower than the best a mesh's plan from one axis at a time may be to be
         improved; to place three axes at once takes minutes and wins little.
       same: plans this close are as fast: the mesh with fewer axes is taken.
-      near: plans this close are as fast for what the prediction knows: the one with less in the way of what it hides is
-        taken (`rhino.sharding.crowding`).
       worth: the share of a step that is not computing, divided perfectly, from which a third axis is tried.
       costly: the share from which the best three axes are tried in other orders.
       missed: by how much a plan may be slower than its program said before others are looked for.
@@ -36,7 +34,6 @@ class SearchLevel:
     finer: Effort
     promising: tuple[float, float, float]
     same: float
-    near: float
     worth: float
     costly: float
     missed: float
@@ -56,13 +53,12 @@ DEAR = 1 / 3
 AT_ONCE = (3e-3, 300, 100_000)
 _FAST = (3e-3, 300, 20_000)
 LEVELS = {
-    "O1": SearchLevel(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, near=1e-2, worth=0.2, costly=COSTLY, missed=1e-2),
+    "O1": SearchLevel(_FAST, _FAST, (1.05, 1.05, 1.0), same=5e-4, worth=0.2, costly=COSTLY, missed=1e-2),
     "O2": SearchLevel(
         (1e-3, 20_000, 250_000),
         (1e-3, 300, 250_000),
         (1.3, 1.3, 1.0),
         same=0.0,
-        near=1e-2,
         worth=0.0,
         costly=0.0,
         missed=1e-3,

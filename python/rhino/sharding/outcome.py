@@ -6,13 +6,12 @@ Owns the ranking, the reasons why meshes lost, and progress over several rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import inf
 
 from rhino.program.alternative import Alternative
 from rhino.sharding.costs import States
-from rhino.sharding.crowding import CLEAR, crowding
 from rhino.sharding.descent import Descent, Setting
 from rhino.sharding.evaluate import Prediction
 from rhino.sharding.levels import LEVELS
@@ -43,29 +42,19 @@ class MeshCandidate:
 class Outcome:
     """What the search has found so far, by mesh: plans within the limit, why others lost, plans without the limit.
 
-    `same` and `near` are the level's. `crowded` has the `crowding` of plans within the limit.
+    `same` is the level's.
     """
 
     same: float = 0.0
-    near: float = 0.0
     ranked: dict[str, tuple[Prediction, MeshCandidate]] = field(default_factory=dict)
-    crowded: dict[str, int] = field(default_factory=dict)
     losers: dict[str, Alternative] = field(default_factory=dict)
     failed: dict[str, MeshCandidate] = field(default_factory=dict)
     met: dict[Mesh, MeshCandidate] = field(default_factory=dict)
 
     @property
     def best(self) -> tuple[Prediction, MeshCandidate]:
-        """Of plans as fast as the fastest one: on the mesh with the fewest axes, and of those the smallest.
-
-        Where much is in the way of what that one hides, the fastest that is near and has little in its way counts so.
-        """
-        most = CLEAR * self.crowded[self._fastest]
-        clear = [e for e in self.ranked.values() if self.crowded[e[1].name] <= most]
-        near = [e for e in clear if e[0].step_time_s <= self.least_s * (1 + max(self.near, self.same))]
-        among = near or list(self.ranked.values())
-        least_s = min(p.step_time_s for p, _ in among)
-        fast = [e for e in among if e[0].step_time_s <= least_s * (1 + self.same)]
+        """Of plans as fast as the fastest one: on the mesh with the fewest axes, and of those the smallest."""
+        fast = [e for e in self.ranked.values() if e[0].step_time_s <= self.least_s * (1 + self.same)]
         return min(
             fast, key=lambda e: (len(e[1].setting.costs.sizes), e[0].memory.peak_bytes, e[0].step_time_s, e[1].name)
         )
@@ -79,21 +68,11 @@ class Outcome:
     def least_s(self) -> float:
         return min((p.step_time_s for p, _ in self.ranked.values()), default=inf)
 
-    @property
-    def slack(self) -> float:
-        """How much slower than the fastest a plan may be and be chosen."""
-        return self.near if self.ranked and self.crowded[self._fastest] else self.same
-
-    @property
-    def _fastest(self) -> str:
-        return min(self.ranked, key=lambda name: (self.ranked[name][0].step_time_s, name))
-
     def rank(self, predicted: Prediction, candidate: MeshCandidate) -> None:
         """Keeps a plan within the limit if it is the best on its mesh."""
         name = candidate.name
         if name not in self.ranked or predicted.step_time_s < self.ranked[name][0].step_time_s:
             self.ranked[name] = (predicted, candidate)
-            self.crowded[name] = crowding(candidate.setting.costs, candidate.best.states, predicted)
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """Every mesh but the best plan's, the fastest first."""
@@ -101,11 +80,7 @@ class Outcome:
         found = [a for name, a in self.losers.items() if name not in self.ranked]
         for other, candidate in self.ranked.values():
             if candidate is not chosen:
-                lost = as_alternative(candidate.name, other, predicted)
-                if other.step_time_s < predicted.step_time_s * (1 - self.same):
-                    why = f"as fast, but {self.crowded[candidate.name]:,} collectives are in the way of what it hides"
-                    lost = replace(lost, why=why)
-                found.append(lost)
+                found.append(as_alternative(candidate.name, other, predicted))
         return tuple(sorted(found, key=lambda a: a.rank))
 
     def refined(self) -> Iterator[tuple[Mesh, list[States]]]:

@@ -17,10 +17,10 @@ from rhino.machine.roofline import perfect_s
 from rhino.program.alternative import Alternative
 from rhino.program.data import Graph
 from rhino.program.memory import Lifetimes, Memory, lifetimes
+from rhino.sharding.clearing import cleared
 from rhino.sharding.cones import build_problem
 from rhino.sharding.conflicts import reconsider
 from rhino.sharding.costs import Costs, States
-from rhino.sharding.crowding import cleared
 from rhino.sharding.cuts import arguments_cut
 from rhino.sharding.descent import Setting, descend, jointly, start_from_nothing
 from rhino.sharding.evaluate import predict
@@ -207,7 +207,7 @@ class MeshSearch:
             if self.small and name != "O2":
                 continue
             level = self._level(name)
-            outcome.same, outcome.near = level.same, level.near
+            outcome.same = level.same
             meshes = self._meshes(name)
             if name not in self.begun:
                 self.begun.add(name)
@@ -351,7 +351,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = candidate
         # What is only as fast, on as many axes, would not be chosen.
         deadline = self.deadline.with_plan() if outcome.ranked else self.deadline
-        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.slack, 1e-6)), deadline=deadline)
+        setting = replace(candidate.setting, cutoff=least_s * (1 + max(outcome.same, 1e-6)), deadline=deadline)
         why = ""
         if first.objective > level.promise(candidate.mesh) * least_s:
             why = "slower even without the memory limit"
@@ -368,7 +368,7 @@ class MeshSearch:
         outcome.met[candidate.mesh] = replace(candidate, best=first, known=known)
         if fitted.fits:
             predicted, fitted = reconsider(setting, limit, fitted, candidate.known, level.missed)
-            predicted, fitted = cleared(setting, limit, predicted, fitted, level.near)
+            predicted, fitted = cleared(setting, limit, predicted, fitted)
             outcome.rank(predicted, replace(candidate, best=fitted))
             return
         outcome.failed[name] = replace(candidate, best=fitted)

@@ -36,6 +36,11 @@ _GPU_OPTIONS: Mapping[str, int] = MappingProxyType(
         _LIMIT: _NO_LIMIT,
     }
 )
+# Beside computing: a sum of gradients waits in a loop for the last gradient that it is combined with. Small ones
+# only. XLA: asynchronous-collectives
+BESIDE: Mapping[str, int] = MappingProxyType({"xla_gpu_reduce_scatter_combine_threshold_bytes": 4 * 2**20})
+# Where computing waits for much even so: XLA runs one at a time, and between others there is room for a small one.
+SMALL_SUMS: Mapping[str, int] = MappingProxyType({"xla_gpu_all_reduce_combine_threshold_bytes": 2**20})
 # What is combined with others like it.
 _COMBINED = ("all-reduce", "all-gather", "reduce-scatter")
 
@@ -101,6 +106,10 @@ class BackEnd:
         if kind not in _COMBINED or not (kind == "all-reduce" or self.gathers_combined):
             return 0.0
         return self.options.get(f"xla_gpu_{kind.replace('-', '_')}_combine_threshold_bytes", inf)
+
+    def told(self, options: Mapping[str, int]) -> BackEnd:
+        """The same, where Rhino tells XLA these, too."""
+        return replace(self, options={**self.options, **options})
 
     @property
     def widened(self) -> Literal["nothing", "elements", "dots"]:

@@ -11,7 +11,6 @@ from search_programs import adam_step, graph_of, host
 from rhino.program import Graph
 from rhino.program.memory import lifetimes
 from rhino.sharding import Options
-from rhino.sharding import outcome as outcomes
 from rhino.sharding.descent import Descent
 from rhino.sharding.evaluate import predict
 from rhino.sharding.levels import LEVELS
@@ -82,36 +81,3 @@ def test_of_equally_fast_plans_the_one_with_fewer_axes_is_best(training: Graph) 
     assert outcome.best[1].setting.costs.sizes == (2, 2, 4)
     outcome.same = 1.0
     assert outcome.best[1].setting.costs.sizes == (4, 4)
-
-
-def crowded(graph: Graph, monkeypatch: pytest.MonkeyPatch, *plans: tuple[tuple[int, ...], float, int]) -> Outcome:
-    """Plans on meshes, with their seconds and what is in the way of what they hide."""
-    waits = {shape: n for shape, _, n in plans}
-    monkeypatch.setattr(outcomes, "crowding", lambda costs, states, predicted: waits[costs.sizes])
-    found = ranked(graph)
-    found.same, found.near = LEVELS["O1"].same, LEVELS["O1"].near
-    for shape, seconds, _ in plans:
-        entry = ranked(graph, shape).ranked.popitem()[1]
-        found.rank(replace(entry[0], step_time_s=seconds), entry[1])
-    return found
-
-
-def test_of_plans_as_fast_one_with_little_in_the_way_of_what_it_hides_is_the_best(
-    training: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = crowded(training, monkeypatch, ((2, 8), 1.0, 100), ((4, 4), 1.008, 20), ((8, 2), 1.012, 0))
-    assert found.best[1].name == "mesh 4x4"
-    assert found.slack == LEVELS["O1"].near
-    assert [(a.name, a.why) for a in found.alternatives()] == [
-        ("mesh 2x8", "as fast, but 100 collectives are in the way of what it hides"),
-        ("mesh 8x2", "0.4% slower"),
-    ]
-
-
-def test_a_plan_is_not_slower_for_little_in_the_way(training: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Half as many are in the way as well, and what hides little has nothing in its way.
-    assert crowded(training, monkeypatch, ((2, 8), 1.0, 100), ((4, 4), 1.008, 50)).best[1].name == "mesh 2x8"
-    found = crowded(training, monkeypatch, ((2, 8), 1.0, 0), ((4, 4), 1.008, 0))
-    assert found.best[1].name == "mesh 2x8"
-    assert found.slack == LEVELS["O1"].same
-    assert crowded(training, monkeypatch, ((2, 8), 1.0, 100), ((4, 4), 1.02, 0)).best[1].name == "mesh 2x8"
