@@ -12,7 +12,7 @@ from math import prod
 
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import RouteStep
-from rhino.sharding.trips import Event, Stream, Trip, trip_seconds
+from rhino.sharding.trips import Stream, Trip, TripPart, trip_seconds
 from rhino.xla import BackEnd
 from rhino.xla.backends import BESIDE
 
@@ -29,28 +29,28 @@ def hidden_in_trips(costs: Costs, states: Sequence[States], sent: Sent) -> dict[
     found: dict[int, float] = defaultdict(float)
     told = costs.back_end.told(BESIDE)
     for trip in costs.hiding.trips:
-        events, others = _in_trip(costs, states, sent, trip)
-        alone_s = sum(event.seconds for event in events) + sum(seconds for _, seconds in others)
-        least_s = trip_seconds(events, _combined(costs, told, others))
+        parts, others = _in_trip(costs, states, sent, trip)
+        alone_s = sum(part.seconds for part in parts) + sum(seconds for _, seconds in others)
+        least_s = trip_seconds(parts, _combined(costs, told, others))
         found[trip.window] += trip.executions * (alone_s - least_s)
     return found
 
 
 def _in_trip(
     costs: Costs, states: Sequence[States], sent: Sent, trip: Trip
-) -> tuple[list[Event], list[tuple[RouteStep, float]]]:
+) -> tuple[list[TripPart], list[tuple[RouteStep, float]]]:
     """What a trip of a plan does in order, and the collectives of other trips."""
-    events = [Event(at, stream, share * costs.node_parts(k, states[k])[0]) for at, stream, k, share in trip.computed]
+    parts = [TripPart(at, stream, share * costs.node_parts(k, states[k])[0]) for at, stream, k, share in trip.computed]
     others: list[tuple[RouteStep, float]] = []
     for at, k in trip.lost:
-        events += [Event(at, Stream.WAITS, seconds) for seconds, _, _ in costs.losses(k, states[k])]
+        parts += [TripPart(at, Stream.WAITS, seconds) for seconds, _, _ in costs.losses(k, states[k])]
     for at, index in trip.sent:
         steps = sent.get(index, ())
         if index in costs.hideable and index not in costs.beside:
             others += steps
         else:
-            events += [Event(at, Stream.WAITS, seconds) for _, seconds in steps]
-    return events, others
+            parts += [TripPart(at, Stream.WAITS, seconds) for _, seconds in steps]
+    return parts, others
 
 
 def _combined(costs: Costs, back_end: BackEnd, steps: Sequence[tuple[RouteStep, float]]) -> list[float]:

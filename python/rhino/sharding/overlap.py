@@ -21,7 +21,7 @@ from rhino.xla import back_end
 # 0.65 hide some where a network is full (`python -m bench.overlap`). XLA: collectives-span-dots
 WINDOW = 0.67
 # The same in the bodies of loops, of a step that sums gradients in loops over layers. Of such a loop's computing 0.99
-# and 1.0 hides some on 64 V100s, and two thirds to 0.87 on 128 H100s, where what layers wait for is in the way.
+# and 1.0 hides some on 64 V100s; layers that wait for others have less room (`rhino.sharding.crowding`).
 WINDOW_IN_LOOPS = 1.0
 # Of collectives that computing outside of loops could hide, what XLA hides when it is asked to overlap: 0.92 and 0.97
 # by the timelines of the same bench. Loops over layers know theirs (`rhino.sharding.hiding`).

@@ -32,7 +32,7 @@ class Stream(IntEnum):
     WAITS = 2
 
 
-class Event(NamedTuple):
+class TripPart(NamedTuple):
     """One of these: `at` its place in the order of the program, in seconds."""
 
     at: float
@@ -110,17 +110,17 @@ def _ready(graph: Graph) -> list[float]:
     return found
 
 
-def trip_seconds(events: Iterable[Event], others: Iterable[float]) -> float:
+def trip_seconds(parts: Iterable[TripPart], others: Iterable[float]) -> float:
     """How long a trip takes.
 
     Args:
-      events: in any order.
+      parts: in any order.
       others: seconds of the collectives that nothing in the trip waits for, nor they for anything in it: another one
         makes what they send, or reads it. Whenever nothing else is sent the longest of them begins.
     """
     now = sent = apart = 0.0
     left = sorted(others)
-    for _, stream, seconds in sorted(events):
+    for _, stream, seconds in sorted(parts):
         if stream == Stream.COMPUTES_APART:
             apart += seconds
         elif stream == Stream.COMPUTES:

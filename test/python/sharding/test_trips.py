@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rhino.sharding.trips import Event, Stream, trip_seconds
+from rhino.sharding.trips import Stream, TripPart, trip_seconds
 
 COMPUTES, APART, WAITS = Stream
 
 
-def events(*parts: tuple[Stream, float]) -> list[Event]:
-    return [Event(at, stream, seconds) for at, (stream, seconds) in enumerate(parts)]
+def events(*parts: tuple[Stream, float]) -> list[TripPart]:
+    return [TripPart(at, stream, seconds) for at, (stream, seconds) in enumerate(parts)]
 
 
 @pytest.mark.parametrize(
