@@ -33,7 +33,7 @@ class Stream(IntEnum):
 
 
 class TripPart(NamedTuple):
-    """One of these: `at` its place in the order of the program, in seconds."""
+    """One of these things: its place in the order of the program, and what it takes."""
 
     at: float
     stream: Stream
