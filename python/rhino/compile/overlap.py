@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rhino.compile.timeline import Timeline
 from rhino.errors import RhinoError, RhinoWarning
 from rhino.ir.other_trips import IN_PLACE, OtherTrips
-from rhino.xla.backends import BESIDE, LESS_MEMORY, SMALL_SUMS
+from rhino.xla.backends import BESIDE, LESS_MEMORY
 
 if TYPE_CHECKING:
     from rhino.compile.executable import Executable
@@ -42,8 +42,6 @@ _LATER = OtherTrips(sums_later=True)
 # With sums at once, products that make gradients are not free to be beside gathers; but gathers that fill a trip may be
 # in the way of those of activations. XLA's order is that of a list, and neither is always better.
 _EARLIER = (OtherTrips(sums_later=True, gathers_earlier="all"), OtherTrips(gathers_earlier="first"))
-# Of a step, what computing must wait for sums for small ones to be tried.
-_MUCH = 0.1
 # Compiles a program with options of XLA's beside Rhino's own.
 Compiler = Callable[[Mapping[str, Any]], "Executable"]
 # Compiles a program whose loops do things in other trips; with what of these there was to do.
@@ -110,7 +108,9 @@ def _in_orders(
         there, compiler = (IN_PLACE, compile_with) if changing is None else changing(trips)
         if there not in tried:
             tried.add(there)
-            found.extend(_otherwise(compiler, cluster, options))
+            other = compiler(options)
+            timed = other.timeline(cluster), other
+            found.extend((timed, *_by_profile(compiler, timed, cluster, options)))
 
     if _waits(found[0][0], _SUMS, _OTHERWISE):
         try_otherwise(_LATER)
@@ -119,19 +119,6 @@ def _in_orders(
         for trips in _EARLIER:
             try_otherwise(trips)
     return found
-
-
-def _otherwise(compiler: Compiler, cluster: Cluster, options: Mapping[str, Any]) -> Iterator[_Timed]:
-    """A program with things in other trips; with smaller sums, too, where computing waits for them even so."""
-    first = compiler(options)
-    found = [(first.timeline(cluster), first)]
-    found.extend(_by_profile(compiler, found[0], cluster, options))
-    if not SMALL_SUMS.keys() & options.keys() and _waits(_shortest(found)[0], _SUMS, _MUCH):
-        small = {**SMALL_SUMS, **options}
-        smaller = compiler(small)
-        found.append((smaller.timeline(cluster), smaller))
-        found.extend(_by_profile(compiler, found[-1], cluster, small))
-    yield from found
 
 
 def _by_profile(

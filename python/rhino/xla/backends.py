@@ -39,8 +39,6 @@ _GPU_OPTIONS: Mapping[str, int] = MappingProxyType(
 # Beside computing: a sum of gradients waits in a loop for the last gradient that it is combined with. Small ones
 # only. XLA: asynchronous-collectives
 BESIDE: Mapping[str, int] = MappingProxyType({"xla_gpu_reduce_scatter_combine_threshold_bytes": 4 * 2**20})
-# Where computing waits for much even so: XLA runs one at a time, and between others there is room for a small one.
-SMALL_SUMS: Mapping[str, int] = MappingProxyType({"xla_gpu_all_reduce_combine_threshold_bytes": 2**20})
 # What is combined with others like it.
 _COMBINED = ("all-reduce", "all-gather", "reduce-scatter")
 
