@@ -10,8 +10,10 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from rhino.dialect import sdy
 from rhino.dialect.constants import splat
 from rhino.dialect.functions import attributes_of
+from rhino.dialect.sdy import SHARDING
 
 
 def widen(
@@ -58,6 +60,17 @@ def widen(
     for old, result in zip(loop.results, list(new.results)[:count], strict=True):
         old.replace_all_uses_with(result)
     return new
+
+
+def widen_alike(
+    loop: ir.Operation, positions: Sequence[int], following: Callable[[Sequence[Any]], Sequence[Any]]
+) -> ir.Operation:
+    """`widen` by carries like those at some positions, in type and sharding, that start as zeros."""
+    attributes = attributes_of(loop)
+    if SHARDING in attributes:
+        given = sdy.results_of(loop)
+        attributes[SHARDING] = sdy.per_value([*given, *(given[p] for p in positions)], loop.context)
+    return widen(loop, [loop.results[p].type for p in positions], following, attributes)
 
 
 def narrow(loop: ir.Operation, positions: Sequence[int]) -> ir.Operation:

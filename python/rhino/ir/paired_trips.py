@@ -13,8 +13,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
-from rhino.dialect.functions import attributes_of, copy_all, end_of, owner_of, walk
-from rhino.dialect.loops import widen
+from rhino.dialect.functions import copy_all, end_of, owner_of, walk
+from rhino.dialect.loops import widen_alike
 from rhino.dialect.sdy import SHARDING
 from rhino.ir.early_gathers import is_gather
 from rhino.ir.trips import constant, trip_count
@@ -76,8 +76,7 @@ def _pair(loop: ir.Operation, trips: int) -> None:
             _BARRIER, [yields[p].type for p in changed], [yields[p] for p in changed], _layouts(loop, changed)
         )
         between = dict(zip([arguments[p] for p in changed], barrier.results, strict=True))
-        second = dict(between)
-        following = _after(trip, yields, second)
+        following = _after(trip, yields, dict(between))
         # But what the loop counts goes on as it did: XLA has to see how many trips there are.
         before = dict(zip(arguments, yields, strict=True))
         for p in changed:
@@ -106,26 +105,19 @@ def _add_apart(loop: ir.Operation, additions: Mapping[int, ir.Operation]) -> Non
     XLA sums over devices what a loop only adds up when that is over, but not what is added up in two steps of a trip.
     `XLA: sums-leave-loops`
     """
-    body = loop.regions[1].blocks[0]
-    kinds = [loop.results[p].type for p in additions]
+    count, body = len(loop.results), loop.regions[1].blocks[0]
 
     def following(places: Sequence[Any]) -> list[Any]:
         for (p, add), place in zip(additions.items(), places, strict=True):
             add.operands[list(add.operands).index(body.arguments[p])] = place
         return [add.results[0] for add in additions.values()]
 
-    count, attributes = len(loop.results), attributes_of(loop)
-    if SHARDING in attributes:
-        given = sdy.results_of(loop)
-        attributes[SHARDING] = sdy.per_value([*given, *(given[p] for p in additions)], loop.context)
-    new = widen(loop, kinds, following, attributes)
+    new = widen_alike(loop, list(additions), following)
     for (p, add), others in zip(additions.items(), list(new.results)[count:], strict=True):
-        uses = [(use.owner, use.operand_number) for use in new.results[p].uses]
         with ir.InsertionPoint(loop), add.location:
             total = add.clone()
         total.operands[0], total.operands[1] = new.results[p], others
-        for owner, number in uses:
-            owner.operation.operands[number] = total.results[0]
+        new.results[p].replace_all_uses_except(total.results[0], total.operation)
     loop.erase()
 
 

@@ -7,14 +7,17 @@ gathers-combined, threshold-keeps-apart, sums-joined`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rhino.machine.collectives import CommModel
 from rhino.program.data import Op
 from rhino.program.siblings import NEAR, reaches
 from rhino.sharding.problem import LayoutTransfer, Problem
 from rhino.sharding.symmetry import Quotient
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,24 @@ def made_together(problem: Problem, quotient: Quotient, stored: Collection[int])
             shares[quotient.tied[transfer.index]].append(graph.values[transfer.value].nbytes / max(1, group.nbytes))
     found = {index: len(of) / max(sum(of), 1e-9) for index, of in shares.items()}
     return {index: Combined(times, awaited=True) for index, times in found.items() if times > 1}
+
+
+def become_one(made: Iterable[tuple[Hashable, float, float, Item]]) -> list[list[Item]]:
+    """Which collectives become one, in order: of those alike as many as have no more bytes than the limit together.
+
+    Args:
+      made: what tells collectives apart, bytes of the result, the limit, and what stands for the collective.
+    """
+    found: list[list[Item]] = []
+    filling: dict[Hashable, tuple[float, list[Item]]] = {}
+    for alike, nbytes, limit, item in made:
+        filled, one = filling.get(alike, (0.0, []))
+        if not one or filled + nbytes > limit:
+            filled, one = 0.0, []
+            found.append(one)
+        one.append(item)
+        filling[alike] = filled + nbytes, one
+    return found
 
 
 def shared_seconds(comm: CommModel, kind: str, axes: tuple[int, ...], nbytes: float, together: float) -> float:

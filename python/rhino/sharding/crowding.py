@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from math import prod
 
+from rhino.sharding.combining import become_one
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import RouteStep
 from rhino.sharding.trips import Stream, Trip, TripPart, trip_seconds
@@ -55,17 +55,8 @@ def _in_trip(
 
 def _combined(costs: Costs, back_end: BackEnd, steps: Sequence[tuple[RouteStep, float]]) -> list[float]:
     """Seconds of what XLA makes of collectives: those of a kind over the same axes become one, up to its limit."""
-    made: list[float] = []
-    filling: dict[tuple[str, tuple[int, ...]], float] = {}
-    at: dict[tuple[str, tuple[int, ...]], int] = {}
-    for step, seconds in steps:
-        alike = step.kind, step.axes
-        # Of bytes of results.
-        nbytes = step.nbytes / (prod(costs.sizes[a] for a in step.axes) if step.kind == "reduce-scatter" else 1)
-        if alike in at and filling[alike] + nbytes <= back_end.combined_bytes(step.kind):
-            filling[alike] += nbytes
-            made[at[alike]] += seconds
-        else:
-            filling[alike], at[alike] = nbytes, len(made)
-            made.append(seconds)
-    return made
+    made = (
+        ((step.kind, step.axes), step.result_bytes(costs.sizes), back_end.combined_bytes(step.kind), seconds)
+        for step, seconds in steps
+    )
+    return [sum(together) for together in become_one(made)]

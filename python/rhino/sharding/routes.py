@@ -41,6 +41,10 @@ class RouteStep:
         """The same step for `factor` times the bytes."""
         return RouteStep(self.kind, self.axes, self.nbytes * factor)
 
+    def result_bytes(self, sizes: Sequence[int]) -> float:
+        """Bytes of its result, by which XLA limits what it combines; `sizes` are the mesh's."""
+        return self.nbytes / (prod(sizes[a] for a in self.axes) if self.kind == "reduce-scatter" else 1)
+
 
 @dataclass(slots=True, frozen=True)
 class Route:

@@ -7,24 +7,15 @@ is made. `XLA: collectives-combined, gathers-combined, threshold-keeps-apart`. C
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from math import prod
 
 from rhino.program.memory import Lifetimes
+from rhino.sharding.combining import become_one
 from rhino.sharding.costs import Costs, States
 from rhino.sharding.layout import shards
 from rhino.sharding.problem import PARTIAL, End, LayoutTransfer
 
 # (index of a transfer, node of one of its sources)
 Waiting = tuple[int, int]
-
-
-@dataclass(slots=True)
-class _Together:
-    """What one collective reduces: its members with the ops that make them, in program order, and bytes so far."""
-
-    nbytes: float = 0.0
-    members: list[tuple[Waiting, int, int]] = field(default_factory=list)
 
 
 def waiting(
@@ -40,7 +31,7 @@ def waiting(
       transfers: results of ops, in program order.
     """
     found: dict[Waiting, tuple[int, int]] = {}
-    filling: dict[Hashable, _Together] = {}
+    gradients: list[tuple[Hashable, float, float, tuple[Waiting, int, int]]] = []
     made = [(costs.problem.nodes[s.node].ops[0], t, s) for t in transfers for s in t.sources if _waits(costs, t, s)]
     for born, transfer, source in sorted(made, key=lambda one: one[0]):
         key = (transfer.index, source.node)
@@ -50,15 +41,12 @@ def waiting(
         elif not is_gradient(costs, transfer):
             found[key] = (born, until)
         else:
-            alike, nbytes, limit = _reduced(costs, states, transfer, source)
-            group = filling.setdefault(alike, _Together())
-            if group.nbytes + nbytes > limit:
-                _start(group, found)
-                group = filling[alike] = _Together()
-            group.nbytes += nbytes
-            group.members.append((key, born, until))
-    for group in filling.values():
-        _start(group, found)
+            gradients.append((*_reduced(costs, states, transfer, source), (key, born, until)))
+    for together in become_one(gradients):
+        # It starts when the last of what it reduces is made.
+        last = max(born for _, born, _ in together)
+        for key, born, until in together:
+            found[key] = (born, max(born + 1, min(last, until)))
     return found
 
 
@@ -73,13 +61,6 @@ def _waits(costs: Costs, transfer: LayoutTransfer, source: End) -> bool:
     return costs.problem.nodes[source.node].kind == "op" and transfer.targets[0].node >= 0
 
 
-def _start(group: _Together, found: dict[Waiting, tuple[int, int]]) -> None:
-    """A collective starts when the last of what it reduces is made."""
-    last = max((born for _, born, _ in group.members), default=0)
-    for key, born, until in group.members:
-        found[key] = (born, max(born + 1, min(last, until)))
-
-
 def _reduced(
     costs: Costs, states: Sequence[States], transfer: LayoutTransfer, source: End
 ) -> tuple[Hashable, float, float]:
@@ -92,5 +73,5 @@ def _reduced(
         nbytes = value.nbytes / shards(made, costs.sizes, value.shape)
         return (value.dtype,), nbytes, costs.back_end.combined_bytes("all-reduce")
     step = steps[0]
-    parts = prod(costs.sizes[a] for a in step.axes) if step.kind == "reduce-scatter" else 1
-    return (value.dtype, step.kind, step.axes), step.nbytes / parts, costs.back_end.combined_bytes(step.kind)
+    alike = value.dtype, step.kind, step.axes
+    return alike, step.result_bytes(costs.sizes), costs.back_end.combined_bytes(step.kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -13,7 +15,7 @@ from rhino.ir.import_graph import import_graph
 from rhino.machine import Cluster
 from rhino.machine.collectives import RingModel
 from rhino.sharding import Options, plan_sharding
-from rhino.sharding.combining import Combined, combinable, joined_seconds, made_together, shared_seconds
+from rhino.sharding.combining import Combined, become_one, combinable, joined_seconds, made_together, shared_seconds
 from rhino.sharding.cones import build_problem
 from rhino.sharding.costs import Costs
 from rhino.sharding.estimate import collectives
@@ -155,3 +157,10 @@ def test_sums_that_follow_from_each_other_are_not() -> None:
         problem = build_problem(graph_of(function, spec(64, 4096)))
         found = made_together(problem, tie_repeats(problem), ())
         assert {(c.times, c.awaited) for c in found.values()} == set(together)
+
+
+def test_alike_collectives_become_one_up_to_a_limit() -> None:
+    made = [("a", 3.0, 8.0, 0), ("b", 1.0, 8.0, 1), ("a", 5.0, 8.0, 2), ("a", 1.0, 8.0, 3), ("c", 9.0, 8.0, 4)]
+    assert become_one(made) == [[0, 2], [1], [3], [4]]
+    assert become_one([("a", 1.0, 0.0, 0), ("a", 1.0, 0.0, 1)]) == [[0], [1]]
+    assert become_one([("a", 1e9, inf, 0), ("a", 1e9, inf, 1)]) == [[0, 1]]

@@ -11,7 +11,7 @@ from rhino.sharding.trips import Stream, TripPart, trip_seconds
 COMPUTES, APART, WAITS = Stream
 
 
-def events(*parts: tuple[Stream, float]) -> list[TripPart]:
+def placed(*parts: tuple[Stream, float]) -> list[TripPart]:
     return [TripPart(at, stream, seconds) for at, (stream, seconds) in enumerate(parts)]
 
 
@@ -32,7 +32,7 @@ def events(*parts: tuple[Stream, float]) -> list[TripPart]:
     ],
 )
 def test_how_long_a_trip_takes(parts: list[tuple[Stream, float]], others: list[float], seconds: float) -> None:
-    assert trip_seconds(events(*parts), others) == pytest.approx(seconds)
+    assert trip_seconds(placed(*parts), others) == pytest.approx(seconds)
 
 
 _SECONDS = st.integers(1, 50).map(float)
@@ -42,10 +42,10 @@ _SECONDS = st.integers(1, 50).map(float)
 def test_no_trip_is_faster_than_a_stream_or_slower_than_both(
     parts: list[tuple[Stream, float]], others: list[float]
 ) -> None:
-    found = trip_seconds(events(*parts), others)
+    found = trip_seconds(placed(*parts), others)
     computes = sum(s for stream, s in parts if stream != WAITS)
     sends = sum(s for stream, s in parts if stream == WAITS) + sum(others)
     in_order = sum(s for stream, s in parts if stream != APART)
     assert max(computes, sends, in_order) - 1e-9 <= found <= computes + sends + 1e-9
     # Nothing that is sent besides makes it faster, and all by itself there is nothing in the way.
-    assert found >= trip_seconds(events(*parts), []) - 1e-9
+    assert found >= trip_seconds(placed(*parts), []) - 1e-9

@@ -12,8 +12,7 @@ from jaxlib.mlir import ir
 
 from rhino.dialect import sdy
 from rhino.dialect.attributes import RhinoStage
-from rhino.dialect.functions import attributes_of
-from rhino.dialect.loops import widen
+from rhino.dialect.loops import widen_alike
 from rhino.pipeline.cut import StagePlan
 from rhino.pipeline.cut.rest import Combination
 from rhino.program.data import Graph
@@ -94,11 +93,6 @@ def _accumulate(terminator: Any, position: int, argument: Any, parts: Sequence[A
 def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, graph: Graph, mark: Mark) -> None:
     """The loop with more carries: (the carry whose sum each is part of, its stage, its parts)."""
     count = len(loop.results)
-    types = [loop.results[position].type for position, _, _ in extra]
-    attributes = attributes_of(loop)
-    if sdy.SHARDING in attributes:
-        given = sdy.results_of(loop)
-        attributes[sdy.SHARDING] = sdy.per_value([*given, *(given[p] for p, _, _ in extra)], loop.context)  # type: ignore[list-item]
 
     def following(sums: Sequence[Any]) -> list[Any]:
         found = []
@@ -107,7 +101,7 @@ def _rebuild(loop: Any, extra: Sequence[tuple[int, int, list[Any]]], home: Any, 
             found.append(_chain("stablehlo.add", [so_far, _chain("stablehlo.add", parts, backward)], backward))
         return found
 
-    new = widen(loop, types, following, attributes)
+    new = widen_alike(loop, [position for position, _, _ in extra], following)
     with loop.context, loop.location:
         after = new.operation.parent.regions[0].blocks[0].operations
         index = next(i for i, view in enumerate(after) if view.operation == new)
