@@ -4,8 +4,8 @@
 // RUN: not rhino-opt %s --rhino-plan-sharding='topology=p3.16xlarge:2 memory-limit=50000000 rival=0.0122' 2>&1 | filecheck %s --check-prefix=RIVAL
 
 // CHECK: rhino.plan = {alternatives = [
-// CHECK-SAME: {name = "one program", why = "no plan of one program that fits takes less than the 0.0123 s there are"}
-// CHECK-SAME: step_time_s = 0.01228
+// CHECK-SAME: {name = "one program", why = "no plan of one program that fits takes less than the 0.00957 s there are"}
+// CHECK-SAME: step_time_s = 0.00956
 // CHECK-SAME: stages = 2 : i64
 
 // REFUSED: plan_parallelism_costly.mlir:[[LINE:[0-9]+]]:1: error: one program that fits takes {{0.0[0-9]*}} s or more, for want of memory

@@ -1,6 +1,6 @@
 // Where nothing fits the devices, optimizer state is kept by their hosts: as much of it as that takes.
 // RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1" | filecheck %s --check-prefix=FREE
-// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8000000" | filecheck %s --check-prefix=SOME
+// RUN: rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8500000" | filecheck %s --check-prefix=SOME
 // RUN: rhino-opt %s --rhino-auto="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=5900000" | filecheck %s --check-prefix=ALL
 // RUN: not rhino-opt %s --rhino-plan-sharding="topology=dgx-h100:1 mesh=8 microbatches=1 memory-limit=8000000 offload=none" 2>&1 | filecheck %s --check-prefix=LEFT
 // RUN: not rhino-opt %s --rhino-plan-parallelism="topology=dgx-h100:1 microbatches=1 memory-limit=1000000" 2>&1 | filecheck %s --check-prefix=NEITHER

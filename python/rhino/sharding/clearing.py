@@ -1,4 +1,4 @@
-"""From a plan that hides little in loops, for collectives in the way, to one of its mesh that waits for fewer.
+"""From a plan that hides less than its program said, for collectives in the way, to one of its mesh that sends less.
 
 Owns that step. What a plan hides is in `rhino.sharding.crowding`, which the program that is solved does not know.
 """
@@ -13,20 +13,19 @@ from rhino.sharding.limit import Limit
 
 # Of a step, what must be hidden for nothing being in the way for another plan to be looked for.
 _MUCH = 0.01
-# How many times as dear collectives in loops that computing waits for are to the program that looks for it.
-_DEARER = 1.5
 
 
 def cleared(setting: Setting, limit: Limit, predicted: Prediction, plan: Descent) -> tuple[Prediction, Descent]:
-    """The plan, or a faster one on its mesh.
+    """The plan, or a faster one on its mesh, for a program that has room beside computing for no more than it hides.
 
     Args:
       plan: within the limit; `predicted` is of it.
     """
     if predicted.crowded_s <= _MUCH * predicted.step_time_s or setting.deadline.over():
         return predicted, plan
-    dear = replace(setting, costs=setting.costs.dearer(_DEARER), placed={})
-    found = descend(dear, setting.orders[0], plan.states)
+    costs = replace(setting.costs, hiding=setting.costs.hiding.with_room(predicted.beside))
+    narrow = replace(setting, costs=costs, placed={})
+    found = descend(narrow, setting.orders[0], plan.states)
     if found is None or found.states == plan.states:
         return predicted, plan
     other = predict(setting.costs, found.states, limit.life)

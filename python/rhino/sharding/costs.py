@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,6 @@ class Costs:
     starting: tuple[float, float] = (0.0, 0.0)
     copying: tuple[float, float] = (0.0, 0.0)
     batch_byte_s: float = 0.0
-    waited: float = 1.0
     filled: Mapping[int, Sequence[Filled]] = field(default_factory=dict)
     masks: dict[int, dict[frozenset[int], float]] = field(default_factory=dict)
     works: dict[int, list[tuple[Ways, float]]] = field(default_factory=dict)
@@ -325,12 +324,7 @@ class Costs:
         combined = self.combined(transfer)
         seconds, steps = self.convert(transfer.value, source, target, self.form(transfer), orders, combined)
         late_s = late_seconds(self, transfer, source, target, steps)
-        dearer = self.waited if transfer.trips > 1 and transfer.index not in self.hideable else 1.0
-        return (seconds - late_s / max(1, transfer.late)) * transfer.trips * dearer + late_s, steps
-
-    def dearer(self, waited: float) -> Costs:
-        """The same, with collectives in loops that computing waits for so many times as dear."""
-        return replace(self, waited=waited, prices={})
+        return (seconds - late_s / max(1, transfer.late)) * transfer.trips + late_s, steps
 
     def combined(self, transfer: LayoutTransfer) -> Combined:
         """What a transfer's collectives may be combined with."""

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from rhino.program.data import Graph, Op
-from rhino.program.operations import CONSTRAINTS, PASSING
-from rhino.program.orders import stacked
+from rhino.program.data import Graph
+from rhino.program.layers import made_for_layers
+from rhino.program.operations import CONTRACTIONS
 from rhino.sharding.overlap import WON, ComputeWindow
 from rhino.sharding.problem import Problem
 from rhino.sharding.symmetry import Quotient
 from rhino.sharding.trips import Trip, loop_around, trips
 
-# What a gradient goes through from its product to its stack, as large as it is; a sum of one element is one, too.
-_ON_THE_WAY = PASSING | CONSTRAINTS | {"stablehlo.reduce"}
 # Windows: where no loop is, in loops that sum gradients, and in others. A step without the second has one for all.
 _OUTSIDE, _SUMMING, _OTHER = range(3)
 _ALL_OUTSIDE = (1.0, 0.0, 0.0)
+# The program around its loops, as `loop_around` has it.
+_AROUND = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Hiding:
       windows: what of the computing of each can have collectives beside it.
       shares: per class, of its computing, what is in each.
       within: of the tied transfers, the window that they are in.
-      trips: what the loops do in each trip, where some sum gradients.
+      trips: what the loops do in each trip, and the program around them once, where there is anything to hide.
     """
 
     windows: tuple[ComputeWindow, ComputeWindow, ComputeWindow] = (ComputeWindow(), ComputeWindow(), ComputeWindow())
@@ -50,6 +50,13 @@ class Hiding:
     def most(self) -> float:
         """The largest share of its computing that any of the windows that there are wins."""
         return max(window.share * window.won for window in (self.windows if self.within else self.windows[:1]))
+
+    def with_room(self, shares: Sequence[float]) -> Hiding:
+        """The same, with collectives beside no more than such shares of computing, by window."""
+        first, second, third = (
+            window._replace(share=min(window.share, share)) for window, share in zip(self.windows, shares, strict=True)
+        )
+        return replace(self, windows=(first, second, third))
 
     def shares_of(self, k: int) -> tuple[float, ...]:
         """Of the computing of class k, what is in each window."""
@@ -70,14 +77,17 @@ def hiding(
       shares: per window, of its computing, what can have collectives beside it.
       seconds: per op, of its undivided computing in a step.
     """
-    graph, made = problem.graph, _rows(problem.graph)
+    graph = problem.graph
+    made = {v for v in made_for_layers(graph) if graph.ops[graph.values[v].producer].name in CONTRACTIONS}
     summing = {
         loop_around(graph, transfer.op)
         for transfer, _ in quotient.transfers
         if transfer.kind == "define" and transfer.index in gradients and transfer.value in made
     }
     if not summing:
-        return Hiding((ComputeWindow(shares[_OUTSIDE], WON), ComputeWindow(), ComputeWindow()))
+        one = (ComputeWindow(shares[_OUTSIDE], WON), ComputeWindow(), ComputeWindow())
+        known = {_AROUND, *(loop_around(graph, o) for o, s in enumerate(seconds) if s)} if gradients else ()
+        return Hiding(one, trips=trips(problem, quotient, seconds, dict.fromkeys(known, _OUTSIDE)))
 
     def window_of(loop: int) -> int:
         return _OUTSIDE if loop < 0 else _SUMMING if loop in summing else _OTHER
@@ -99,7 +109,7 @@ def hiding(
         for window, share in enumerate(shares)
     )
     of_classes = {k: tuple([part / sum(parts) for part in parts]) for k, parts in enumerate(spent) if sum(parts)}
-    bodies = trips(problem, quotient, seconds, {loop: window_of(loop) for loop in loops if loop >= 0})
+    bodies = trips(problem, quotient, seconds, {loop: window_of(loop) for loop in {_AROUND, *loops}})
     return Hiding((outside, summed, other), of_classes, within, bodies)
 
 
@@ -116,21 +126,3 @@ def _won(graph: Graph, loops: Mapping[int, float]) -> float:
     if not known:
         return WON
     return 1 - sum(loops[loop] / n for loop, n in known.items()) / sum(loops[loop] for loop in known)
-
-
-def _rows(graph: Graph) -> AbstractSet[int]:
-    """What dots in loops make for every trip, a row of a stack: of layers, not what is added up over examples."""
-    found = set()
-    for v in stacked(graph).values():
-        maker = graph.producer(v)
-        while maker is not None and maker.name in _ON_THE_WAY and _is_as_large(graph, maker):
-            v = maker.operands[0]
-            maker = graph.producer(v)
-        # A convolution's gradient is summed in its own trip (`rhino.ir.late_sums`), of which little is left.
-        if maker is not None and maker.name == "stablehlo.dot_general":
-            found.add(v)
-    return found
-
-
-def _is_as_large(graph: Graph, op: Op) -> bool:
-    return graph.values[op.operands[0]].elements == graph.values[op.results[0]].elements

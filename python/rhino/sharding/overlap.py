@@ -170,6 +170,11 @@ def leads_to_products(graph: Graph) -> Sequence[bool]:
     return found
 
 
+def is_product(op: Op) -> bool:
+    """Whether an op is a product, or a kernel or manual computation, which are taken for such."""
+    return op.name in CONTRACTIONS or op.kernel is not None or op.manual is not None
+
+
 def _source(graph: Graph, v: int) -> int:
     """What a value is but for its shape, the order of its dimensions, and its type."""
     while (maker := graph.values[v].producer) >= 0 and graph.ops[maker].name in _VIEWS:
@@ -196,8 +201,7 @@ def _edges(graph: Graph) -> Iterator[tuple[bool, Sequence[int], Sequence[int]]]:
     for op in graph.ops:
         yield from _ends(ends.pop(op.index, []))
         if not op.ties:
-            heavy = op.name in CONTRACTIONS or op.kernel is not None or op.manual is not None
-            yield heavy, op.operands, op.results
+            yield is_product(op), op.operands, op.results
         elif op.name == "stablehlo.while":
             for given, cond, body, _, _ in op.ties:
                 yield False, (given,), (cond, body)

@@ -39,7 +39,9 @@ def setting_on(graph: Graph, shape: tuple[int, ...]) -> Setting:
     problem = build_problem(graph)
     quotient = tie_repeats(problem)
     times = ProgramTimes.of(problem, quotient, TimeModel(CLUSTER))
-    times = replace(times, hideable=times.hideable - times.beside, beside=frozenset())
+    # What is in the way of what computing hides is no conflict.
+    hiding = replace(times.hiding, trips=())
+    times = replace(times, hideable=times.hideable - times.beside, beside=frozenset(), hiding=hiding)
     return Setting(Costs.on(times, shape), {})
 
 
