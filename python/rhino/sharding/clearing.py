@@ -23,12 +23,15 @@ def cleared(setting: Setting, limit: Limit, predicted: Prediction, plan: Descent
     """
     if predicted.crowded_s <= _MUCH * predicted.step_time_s or setting.deadline.over():
         return predicted, plan
-    costs = replace(setting.costs, hiding=setting.costs.hiding.with_room(predicted.beside))
-    narrow = replace(setting, costs=costs, placed={})
+    costs = setting.costs
+    room = costs.hiding.with_room(predicted.beside)
+    # What of activations is beside computing has but little to be beside, and the program that is solved has it all.
+    alone = replace(costs, hiding=room, hideable=costs.hideable - costs.beside, beside=frozenset())
+    narrow = replace(setting, costs=alone, placed={})
     found = descend(narrow, setting.orders[0], plan.states)
     if found is None or found.states == plan.states:
         return predicted, plan
-    other = predict(setting.costs, found.states, limit.life)
+    other = predict(costs, found.states, limit.life)
     if other.step_time_s >= predicted.step_time_s or other.memory.peak_bytes > limit.nbytes:
         return predicted, plan
     return other, Descent(found.states, other.step_time_s, plan.bound, other.memory.peak_bytes)

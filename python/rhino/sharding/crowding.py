@@ -31,8 +31,6 @@ def hidden_in_trips(costs: Costs, states: Sequence[States], made: MadeEach) -> d
     told = costs.back_end.told(BESIDE)
     for trip in costs.hiding.trips:
         parts, others = _in_trip(costs, states, made, trip)
-        if not others:
-            continue
         alone_s = sum(part.seconds for part in parts) + sum(one.seconds for _, one in others)
         least_s = trip_seconds(parts, _combined(costs, told, others))
         found[trip.window] += trip.executions * (alone_s - least_s)

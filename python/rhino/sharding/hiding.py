@@ -78,6 +78,7 @@ def hiding(
       seconds: per op, of its undivided computing in a step.
     """
     graph = problem.graph
+    # Sums of products: what else is summed for a layer, of a bias or a norm, is small.
     made = {v for v in made_for_layers(graph) if graph.ops[graph.values[v].producer].name in CONTRACTIONS}
     summing = {
         loop_around(graph, transfer.op)

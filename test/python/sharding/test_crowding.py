@@ -18,7 +18,7 @@ from rhino.sharding.overlap import WINDOW
 @pytest.mark.parametrize(
     ("batch", "cluster", "crowded"),
     [
-        # Data parallel over hosts: all that is sent in a trip can be put off.
+        # Data parallel over hosts: nearly all that is sent in a trip can be put off.
         pytest.param(4096, "p3.16xlarge:2", False, id="nothing in the way"),
         # Layers are divided in a host, and a trip waits for what it makes; sums over hosts take longer than a layer.
         pytest.param(64, "p3.16xlarge:2", True, id="once a layer"),
@@ -34,7 +34,8 @@ def test_what_is_in_the_way_of_what_computing_could_hide(
     graph = layers_of(batch)
     found = plan_sharding(graph, given, Options(mesh=mesh))
     predicted = found.predicted
-    assert (predicted.crowded_s > 0.01 * predicted.step_time_s) == crowded
+    # What a layer gathers first waits, whatever else there is.
+    assert (predicted.crowded_s > 0.05 * predicted.step_time_s) == crowded
     monkeypatch.setattr("rhino.sharding.evaluate.hidden_in_trips", lambda *args: {})
     free = predict(found.costs, found.states, lifetimes(graph))
     assert free.crowded_s == 0
