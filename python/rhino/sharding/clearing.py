@@ -24,9 +24,9 @@ def cleared(setting: Setting, limit: Limit, predicted: Prediction, plan: Descent
     if predicted.crowded_s <= _MUCH * predicted.step_time_s or setting.deadline.over():
         return predicted, plan
     costs = setting.costs
-    room = costs.hiding.with_room(predicted.beside)
+    hiding = costs.hiding.with_room(predicted.room)
     # What of activations is beside computing has but little to be beside, and the program that is solved has it all.
-    alone = replace(costs, hiding=room, hideable=costs.hideable - costs.beside, beside=frozenset())
+    alone = replace(costs, hiding=hiding, hideable=costs.hideable - costs.beside, beside=frozenset())
     narrow = replace(setting, costs=alone, placed={})
     found = descend(narrow, setting.orders[0], plan.states)
     if found is None or found.states == plan.states:

@@ -32,8 +32,8 @@ class Prediction:
     """Per device and step. `comm_bytes` and `collectives` by kind; `comm_s` is what compute does not hide.
 
     `host_s` is what the host takes to start it all; a step takes no less. `crowded_s` is what of `comm_s` compute would
-    hide if no other collective were in the way (`rhino.sharding.crowding`), and `beside`, by window
-    (`rhino.sharding.hiding`), the share of computing that can then have collectives beside it.
+    hide if no other collective were in the way (`rhino.sharding.crowding`), and `room`, by window
+    (`rhino.sharding.hiding`), the share of computing that can have collectives beside it as they are.
     """
 
     step_time_s: float
@@ -45,7 +45,7 @@ class Prediction:
     host_s: float
     memory: Memory
     crowded_s: float = 0.0
-    beside: tuple[float, ...] = ()
+    room: tuple[float, ...] = ()
 
 
 def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Prediction:
@@ -92,13 +92,13 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
                 hideable_s[hiding.window_of(transfer.index)] += count * (seconds - late_s)
         copied_s += count * landings(costs, transfer, states)
     crowded_s = hidden_s = 0.0
-    shares = []
+    room = []
     could_s = hidden_in_trips(costs, states, in_trips)
     for window, (beside, hideable, one) in enumerate(zip(beside_s, hideable_s, hiding.windows, strict=True)):
         free_s = hidden_seconds(beside, hideable, one)
         hidden = min(free_s, one.won * could_s.get(window, inf))
         hidden_s, crowded_s = hidden_s + hidden, crowded_s + free_s - hidden
-        shares.append(hidden / (one.won * beside) if hidden < free_s else one.share)
+        room.append(hidden / (one.won * beside) if hidden < free_s else one.share)
     compute_s += copied_s
     return Prediction(
         step_time_s=compute_s + comm_s - hidden_s,
@@ -110,5 +110,5 @@ def predict(costs: Costs, states: Sequence[States], life: Lifetimes) -> Predicti
         host_s=costs.starting[0] + starts * costs.starting[1],
         memory=memory(costs, states, life),
         crowded_s=crowded_s,
-        beside=tuple(shares),
+        room=tuple(room),
     )

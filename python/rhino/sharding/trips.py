@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from rhino.program.data import Graph, once
+from rhino.program.data import Graph, Op, once
 from rhino.program.layers import made_for_layers
 from rhino.sharding.overlap import is_product, leads_to_products
 from rhino.sharding.problem import LayoutTransfer, Problem
@@ -136,7 +136,7 @@ def _places(graph: Graph, transfer: LayoutTransfer) -> tuple[float, float]:
     """Between which places of a trip a collective of a parameter or of a gradient is made.
 
     What is summed of a layer's gradients is that of another trip (`rhino.ir.late_sums`): anywhere. What is gathered is
-    not, though XLA's program may do so, too (`rhino.ir.early_gathers`): XLA's order of that leaves as much to wait for.
+    not, though XLA's program may have that, too (`rhino.ir.early_gathers`): predictions are nearer to timelines so.
     """
     loop, maker = loop_around(graph, transfer.op), graph.values[transfer.value].producer
     if loop >= 0 and transfer.kind == "define" and transfer.value in made_for_layers(graph):
@@ -152,8 +152,7 @@ def _ready(graph: Graph) -> Sequence[float]:
     leads = leads_to_products(graph)
     found: list[float] = []
     for op in graph.ops:
-        makers = [maker for v in op.operands if (maker := graph.values[v].producer) >= 0]
-        behind = max((found[o] + _BEHIND if found[o] == o else found[o] for o in makers), default=-1.0)
+        behind = max((found[o] + _BEHIND if found[o] == o else found[o] for o in _makers(graph, op)), default=-1.0)
         found.append(float(op.index) if op.ties or any(leads[v] for v in op.results) else behind)
     return found
 
@@ -164,10 +163,14 @@ def _made(graph: Graph) -> Sequence[float]:
     places = _ready(graph)
     found: list[float] = []
     for op in graph.ops:
-        makers = [maker for v in op.operands if (maker := graph.values[v].producer) >= 0]
-        last = max((found[o] for o in makers if graph.ops[o].parent == op.parent), default=-inf)
+        last = max((found[o] for o in _makers(graph, op) if graph.ops[o].parent == op.parent), default=-inf)
         found.append(places[op.index] if op.ties or is_product(op) else last)
     return found
+
+
+def _makers(graph: Graph, op: Op) -> list[int]:
+    """The operations that make what an operation reads."""
+    return [maker for v in op.operands if (maker := graph.values[v].producer) >= 0]
 
 
 @once

@@ -18,8 +18,9 @@ def test_a_faster_plan_is_looked_for_on_the_same_mesh() -> None:
     search.run()
     predicted, chosen = search.outcome.best
     setting, limit, plan = chosen.setting, search.limit, chosen.best
+    assert predicted.crowded_s > 0
     # As if there were no room at all: the other plan is slower than this one.
-    crowded = replace(predicted, crowded_s=1.0, beside=(0.0, 0.0, 0.0))
+    crowded = replace(predicted, crowded_s=1.0, room=(0.0, 0.0, 0.0))
     assert cleared(setting, limit, crowded, plan) == (crowded, plan)
     slow = replace(crowded, step_time_s=10.0)
     other, found = cleared(setting, limit, slow, plan)

@@ -18,8 +18,8 @@ from rhino.sharding.overlap import WINDOW
 @pytest.mark.parametrize(
     ("batch", "cluster", "crowded"),
     [
-        # Data parallel over hosts: nearly all that is sent in a trip can be put off.
-        pytest.param(4096, "p3.16xlarge:2", False, id="nothing in the way"),
+        # Data parallel over hosts: all but what a layer gathers first can be put off.
+        pytest.param(32768, "p3.16xlarge:2", False, id="nothing in the way"),
         # Layers are divided in a host, and a trip waits for what it makes; sums over hosts take longer than a layer.
         pytest.param(64, "p3.16xlarge:2", True, id="once a layer"),
         # There is room for all between two of these.
@@ -34,8 +34,7 @@ def test_what_is_in_the_way_of_what_computing_could_hide(
     graph = layers_of(batch)
     found = plan_sharding(graph, given, Options(mesh=mesh))
     predicted = found.predicted
-    # What a layer gathers first waits, whatever else there is.
-    assert (predicted.crowded_s > 0.05 * predicted.step_time_s) == crowded
+    assert (predicted.crowded_s > 0.01 * predicted.step_time_s) == crowded
     monkeypatch.setattr("rhino.sharding.evaluate.hidden_in_trips", lambda *args: {})
     free = predict(found.costs, found.states, lifetimes(graph))
     assert free.crowded_s == 0
@@ -59,5 +58,5 @@ def test_layers_in_no_loop() -> None:
     found = plan_sharding(graph, Cluster.load("p3.16xlarge:2"), Options(mesh=(16,)))
     assert not found.costs.hiding.within
     # Of four products forward, three for what they read and four for weights, the latter seven.
-    assert found.predicted.beside[0] == pytest.approx(7 / 11, rel=0.01)
+    assert found.predicted.room[0] == pytest.approx(7 / 11, rel=0.01)
     assert found.predicted.crowded_s == pytest.approx(found.predicted.hidden_s * (WINDOW * 11 / 7 - 1), rel=0.1)
